@@ -1,0 +1,61 @@
+// Philox 4x32-10 (Salmon et al., SC'11): random numbers as a pure function of a key and a counter.
+// Results never depend on sharding, threads or order: key = what is drawn, counter = which element.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <string_view>
+
+namespace vitrine {
+
+class Philox {
+ public:
+  // `seed` is the run's seed, `stream` says what is drawn (see stream_of), both free to choose.
+  Philox(uint64_t seed, uint64_t stream) : key_{seed ^ (stream * 0x9e3779b97f4a7c15ull)} {}
+
+  std::array<uint32_t, 4> block(uint64_t counter, uint64_t high = 0) const {
+    std::array<uint32_t, 4> c = {static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32),
+                                 static_cast<uint32_t>(high), static_cast<uint32_t>(high >> 32)};
+    uint32_t k0 = static_cast<uint32_t>(key_), k1 = static_cast<uint32_t>(key_ >> 32);
+    for (int round = 0; round < 10; ++round) {
+      const uint64_t a = uint64_t{0xD2511F53u} * c[0], b = uint64_t{0xCD9E8D57u} * c[2];
+      c = {static_cast<uint32_t>(b >> 32) ^ c[1] ^ k0, static_cast<uint32_t>(b),
+           static_cast<uint32_t>(a >> 32) ^ c[3] ^ k1, static_cast<uint32_t>(a)};
+      k0 += 0x9E3779B9u;
+      k1 += 0xBB67AE85u;
+    }
+    return c;
+  }
+
+  uint64_t bits64(uint64_t counter) const {
+    const auto r = block(counter);
+    return (uint64_t{r[1]} << 32) | r[0];
+  }
+  // Uniform in [0, 1).
+  double uniform(uint64_t counter) const { return static_cast<double>(bits64(counter) >> 11) * 0x1p-53; }
+  // Uniform integer in [0, bound).
+  uint64_t below(uint64_t bound, uint64_t counter) const {
+    __extension__ using Wide = unsigned __int128;
+    return static_cast<uint64_t>((static_cast<Wide>(bits64(counter)) * bound) >> 64);
+  }
+  // Standard normal, by Box-Muller on one block.
+  double normal(uint64_t counter) const {
+    const auto r = block(counter);
+    const double u = (static_cast<double>((uint64_t{r[1]} << 32 | r[0]) >> 11) + 1.0) * 0x1p-53;
+    const double v = static_cast<double>((uint64_t{r[3]} << 32 | r[2]) >> 11) * 0x1p-53;
+    return std::sqrt(-2.0 * std::log(u)) * std::cos(6.283185307179586476925 * v);
+  }
+
+ private:
+  uint64_t key_;
+};
+
+// A stream number from a name (FNV-1a), e.g. a parameter's name.
+constexpr uint64_t stream_of(std::string_view name) {
+  uint64_t hash = 14695981039346656037ull;
+  for (const char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 1099511628211ull;
+  return hash;
+}
+
+}  // namespace vitrine
