@@ -50,6 +50,7 @@ enum class SpanKind : uint8_t {
   kStep,        // one training step
 };
 const char* span_kind_name(SpanKind kind);
+SpanKind span_kind_from_name(const std::string& name);  // throws ConfigError
 bool is_communication(SpanKind kind);
 
 // A collective's arguments; `collective` of a span is its index in RankTimeline::collectives, -1 = none.
@@ -75,6 +76,7 @@ struct Spans {
   std::vector<int32_t> collective;  // index or -1
   std::vector<int64_t> correlation; // links host calls to device work; 0 = none
   size_t size() const { return start_ns.size(); }
+  void reserve(size_t count);
 };
 
 struct Lane {
