@@ -34,12 +34,15 @@ class Communicator {
   virtual void all_to_all_v(std::span<const std::byte> in, std::span<const int64_t> in_bytes,
                             std::span<std::byte> out, std::span<const int64_t> out_bytes) = 0;
   virtual void broadcast(std::span<std::byte> data, int root) = 0;
+  // Returns when the receiver has taken the data (two ranks that both send first wait for ever). Sends
+  // and receives between two ranks match by order.
   virtual void send(std::span<const std::byte> data, int to) = 0;
   virtual void receive(std::span<std::byte> data, int from) = 0;
   virtual void barrier() = 0;
 
   // in: size() pieces of `count` elements; out: `count` elements, the sum of all ranks' piece rank().
-  // Summed in rank order in fp32 (fp64 for f64), rounded once to `dtype`. `in` may be overwritten.
+  // Summed in rank order in fp32 (fp64 for f64; integers wrap), rounded once to `dtype`. `in` may be
+  // overwritten, and `out` may lie within piece rank() of it.
   virtual void reduce_scatter(void* in, void* out, int64_t count, DType dtype);
   // In place, the sum over ranks in rank order: a reduce_scatter of padded pieces and an all_gather, so
   // every rank ends with the same bits.
@@ -57,11 +60,18 @@ class Communicator {
   }
 
  protected:
+  // all_to_all for reduce_scatter: peers' pieces by rank, the own piece neither moved nor given room, so
+  // `out` is size() - 1 pieces.
+  virtual void exchange(std::span<const std::byte> in, std::span<std::byte> out) = 0;
+  // "all_gather (gather of body.3, step 7, group 'gather')": how errors begin.
+  std::string describe(const std::string& collective) const;
+
   int64_t step_ = -1;
   std::string what_;  // e.g. "reduce of body.3"
 
  private:
-  std::vector<std::byte> scratch_;  // received pieces of reduce_scatter; padded copies of all_reduce
+  std::vector<std::byte> scratch_;  // received pieces of reduce_scatter
+  std::vector<std::byte> padded_;   // all_reduce of a count that size() does not divide
 };
 
 // All communicators of one rank: makes the ones a schedule asks for.
