@@ -23,6 +23,8 @@ class Communicator {
 
   virtual int rank() const = 0;  // within the group
   virtual int size() const = 0;
+  // Global ranks of the group, by group rank.
+  virtual const std::vector<int>& global_ranks() const = 0;
   // "gather", "reduce", ...: shown in errors and used as the collectives' tag space.
   virtual const std::string& name() const = 0;
 
@@ -47,6 +49,11 @@ class Communicator {
   // In place, the sum over ranks in rank order: a reduce_scatter of padded pieces and an all_gather, so
   // every rank ends with the same bits.
   virtual void all_reduce(void* data, int64_t count, DType dtype);
+  // As all_gather and reduce_scatter with pieces of different sizes: `out_bytes` a rank, `counts` elements
+  // a rank (of `in`, whose pieces follow each other). Equal pieces take the paths above.
+  void all_gather_v(std::span<const std::byte> in, std::span<std::byte> out,
+                    std::span<const int64_t> out_bytes);
+  void reduce_scatter_v(void* in, std::span<const int64_t> counts, void* out, DType dtype);
   // In place element-wise int64 sums (exact, so order-free).
   void all_reduce_int64(std::span<int64_t> data);
 
