@@ -181,16 +181,16 @@ void ShardStore::accumulate_shard(int unit, const void* piece, bool first) {
   }
 }
 
-float* ShardStore::state(int unit, StateKind kind) const {
+float* ShardStore::state(int unit, OptimizerState kind) const {
   const Slot& slot = slots_[index(unit)];
   switch (kind) {
-    case StateKind::kMaster:
+    case OptimizerState::kMaster:
       return static_cast<float*>(slot.master ? slot.master.data()
                                  : strategy_.compute_dtype == DType::kF32 ? parameter_shard(unit)
                                                                           : nullptr);
-    case StateKind::kExpAvg:
+    case OptimizerState::kExpAvg:
       return static_cast<float*>(slot.exp_avg.data());
-    case StateKind::kExpAvgSq:
+    case OptimizerState::kExpAvgSq:
       return static_cast<float*>(slot.exp_avg_sq.data());
   }
   return nullptr;
@@ -208,9 +208,9 @@ void ShardStore::add_gradient_squares(ExactSum& sum) const {
 void ShardStore::update(int unit, const OptimizerConfig& config, double lr, int64_t step,
                         double gradient_scale) {
   const ShardRange range = updated(unit);
-  float* master = state(unit, StateKind::kMaster);
-  float* exp_avg = state(unit, StateKind::kExpAvg);
-  float* exp_avg_sq = state(unit, StateKind::kExpAvgSq);
+  float* master = state(unit, OptimizerState::kMaster);
+  float* exp_avg = state(unit, OptimizerState::kExpAvg);
+  float* exp_avg_sq = state(unit, OptimizerState::kExpAvgSq);
   auto* gradients = static_cast<std::byte*>(
       strategy_.shard.optimizer ? reduced_gradient(unit) : slots_[index(unit)].gradients.data());
   auto* parameters = static_cast<std::byte*>(parameter_shard(unit));
@@ -226,7 +226,7 @@ void ShardStore::update(int unit, const OptimizerConfig& config, double lr, int6
 
 void ShardStore::refresh_parameters(int unit) {
   if (!slots_[index(unit)].master) return;
-  convert(strategy_.compute_dtype, parameter_shard(unit), DType::kF32, state(unit, StateKind::kMaster),
+  convert(strategy_.compute_dtype, parameter_shard(unit), DType::kF32, state(unit, OptimizerState::kMaster),
           updated(unit).size());
 }
 

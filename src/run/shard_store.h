@@ -11,7 +11,7 @@
 namespace vitrine {
 
 // The arrays that a checkpoint and an update speak of.
-enum class StateKind : uint8_t { kMaster, kExpAvg, kExpAvgSq };
+enum class OptimizerState : uint8_t { kMaster, kExpAvg, kExpAvgSq };
 
 // Full buffers hold count * padded elements (count = ranks of the data group), so that rank r's piece is
 // elements [r * padded, (r + 1) * padded); padding is zero and stays zero. Methods of different units may
@@ -61,7 +61,7 @@ class ShardStore {
 
   // --- state ----------------------------------------------------------------------------------
   // fp32, updated(unit).size() elements from updated(unit).begin. Null for frozen units' moments.
-  float* state(int unit, StateKind kind) const;
+  float* state(int unit, OptimizerState kind) const;
   // Adds the squares of this rank's shard of every trainable local unit.
   void add_gradient_squares(ExactSum& sum) const;
   // AdamW on updated(unit); `step` counts from 1.
