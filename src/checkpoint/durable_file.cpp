@@ -26,7 +26,8 @@ DurableFile::DurableFile(const std::string& path) : path_(path) {
 DurableFile::~DurableFile() {
   if (fd_ < 0) return;
   close(fd_);
-  unlink(path_.c_str());
+  std::error_code ignored;  // a device or a pipe is not ours to remove
+  if (std::filesystem::is_regular_file(path_, ignored)) unlink(path_.c_str());
 }
 
 void DurableFile::fail(const char* doing, int error) {
