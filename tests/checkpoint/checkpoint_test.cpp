@@ -158,14 +158,24 @@ TEST(Checkpoint, SurvivesAKillAtAnyMoment) {
   save(folder.path(), 1, 2);
   std::set<int64_t> found;
   for (int round = 0; round < 25; ++round) {
+    int done[2];
+    ASSERT_EQ(pipe(done), 0);
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-      for (int64_t step = 2;; step = step % 5 + 2) save(folder.path(), step, 2, 2);
+      for (int64_t step = 2 + round % 5;; step = step % 6 + 1) {
+        save(folder.path(), step, 2, 2);
+        if (write(done[1], "x", 1) != 1) _exit(1);
+      }
     }
-    usleep(static_cast<useconds_t>(500 + round * 1370));
+    // After 0, 1 or 2 whole saves and a moment that moves over the next one (syncs may be slow).
+    char byte = 0;
+    for (int saves = 0; saves < round % 3; ++saves) ASSERT_EQ(read(done[0], &byte, 1), 1);
+    usleep(static_cast<useconds_t>(round * 700));
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
+    close(done[0]);
+    close(done[1]);
     const CheckpointReader reader = CheckpointReader::open(folder.path());
     EXPECT_EQ(read_all(reader), values_of(reader.step()));
     EXPECT_EQ(reader.extra()["data_position"], reader.step() * 8);
