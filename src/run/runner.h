@@ -27,6 +27,7 @@ struct StepInput {
   double lr = 0;
   OptimizerConfig optimizer;
   double loss_scale = 1;
+  double progress = 0;     // of a run bounded by time, in [0, 1]; rank 0's counts
   // Called on the compute lane before a micro-batch's forward; the views stay valid for the micro-step.
   std::function<BatchViews(int micro)> batch;
 };
@@ -35,6 +36,7 @@ struct StepOutput {
   double loss = 0;           // mean over all micro-batches and ranks
   double gradient_norm = 0;  // of the unscaled mean gradient, before clipping
   bool overflow = false;     // a gradient was not finite: the update was left out
+  double progress = 0;       // rank 0's, the same on all ranks
   int64_t exposed_comm_ns = 0;  // compute lane waiting for communication
   int64_t data_wait_ns = 0;
   int64_t duration_ns = 0;

@@ -248,11 +248,13 @@ void Runner::run_norm(const Action& action, int32_t lane) {
   }
   store_.add_gradient_squares(squares);
   double loss = loss_sum_;
+  output_.progress = input_.progress;
   if (!comms_.alone()) {
     static_assert(kControlBytes == (ExactSum::kLimbs + 2) * 8);
     std::array<int64_t, ExactSum::kLimbs + 2> message{};
     std::copy(squares.limbs().begin(), squares.limbs().end(), message.begin());
     message[ExactSum::kLimbs] = std::bit_cast<int64_t>(loss_sum_);
+    message[ExactSum::kLimbs + 1] = std::bit_cast<int64_t>(input_.progress);
     Communicator& comm = comms_.control();
     comm.set_context(input_.step, "gradient norm");
     std::vector<int64_t> all(message.size() * static_cast<size_t>(comm.size()));
@@ -267,6 +269,7 @@ void Runner::run_norm(const Action& action, int32_t lane) {
                       communicate);
     squares = {};
     loss = 0;
+    output_.progress = std::bit_cast<double>(all[ExactSum::kLimbs + 1]);
     for (size_t r = 0; r < all.size(); r += message.size()) {
       ExactSum other;
       std::copy_n(all.begin() + static_cast<ptrdiff_t>(r), ExactSum::kLimbs, other.limbs().begin());

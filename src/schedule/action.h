@@ -68,8 +68,9 @@ struct Schedule {
   TrafficCount traffic() const;
 };
 
-// For rank `rank` of the strategy's mesh. Throws ConfigError when the model cannot be cut as asked.
-Schedule build_schedule(const Graph& graph, const Strategy& strategy, int rank);
+// For rank `rank` of the strategy's mesh: a training step, or the forward of one micro-batch alone. Throws
+// ConfigError when the model cannot be cut as asked.
+Schedule build_schedule(const Graph& graph, const Strategy& strategy, int rank, bool forward_only = false);
 
 // Blocks of each pipeline stage: contiguous, balanced by forward cost.
 std::vector<std::vector<int>> cut_stages(const Graph& graph, int stages);
@@ -80,10 +81,10 @@ struct ComputeOp {
   int block = -1, micro_batch = -1;
 };
 std::vector<ComputeOp> compute_order(const std::vector<int>& blocks, const Graph& graph, int stage,
-                                     const Strategy& strategy);
+                                     const Strategy& strategy, bool forward_only = false);
 
 // The bytes of the control message of kNorm.
-constexpr int64_t kControlBytes = 70 * 8;
+constexpr int64_t kControlBytes = 70 * 8;  // exact sum, loss, rank 0's progress
 
 // The schedule in words, a line an action, for `explain`. And as JSON text (golden-tested).
 std::string describe_schedule(const Schedule& schedule, const Graph& graph);

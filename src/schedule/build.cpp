@@ -12,8 +12,9 @@ namespace {
 
 class Builder {
  public:
-  Builder(const Graph& graph, const Strategy& strategy, int rank)
-      : graph_(graph),
+  Builder(const Graph& graph, const Strategy& strategy, int rank, bool forward_only)
+      : forward_only_(forward_only),
+        graph_(graph),
         table_(*graph.parameters),
         strategy_(strategy),
         place_(place_in_mesh(strategy.mesh, rank)),
@@ -37,7 +38,7 @@ class Builder {
   }
 
   Schedule build() {
-    order_ = compute_order(schedule_.blocks, graph_, place_.stage, strategy_);
+    order_ = compute_order(schedule_.blocks, graph_, place_.stage, strategy_, forward_only_);
     compute_action_.assign(order_.size(), -1);
     if (strategy_.shard.parameters && ranks_ > 1) plan_gathers();
     schedule_.forward_end.assign(static_cast<size_t>(strategy_.accumulation), 0);
@@ -57,7 +58,7 @@ class Builder {
             static_cast<int>(schedule_.actions.size());
       }
     }
-    issue_update();
+    if (!forward_only_) issue_update();
     return std::move(schedule_);
   }
 
@@ -404,6 +405,7 @@ class Builder {
     flush();
   }
 
+  bool forward_only_;
   const Graph& graph_;
   const ParameterTable& table_;
   const Strategy& strategy_;
@@ -424,9 +426,9 @@ class Builder {
 
 }  // namespace
 
-Schedule build_schedule(const Graph& graph, const Strategy& strategy, int rank) {
+Schedule build_schedule(const Graph& graph, const Strategy& strategy, int rank, bool forward_only) {
   strategy.validate();
-  return Builder(graph, strategy, rank).build();
+  return Builder(graph, strategy, rank, forward_only).build();
 }
 
 TrafficCount Schedule::traffic() const {

@@ -35,7 +35,7 @@ std::vector<std::vector<int>> cut_stages(const Graph& graph, int stages) {
 }
 
 std::vector<ComputeOp> compute_order(const std::vector<int>& blocks, const Graph& graph, int stage,
-                                     const Strategy& strategy) {
+                                     const Strategy& strategy, bool forward_only) {
   std::vector<ComputeOp> order;
   const auto forward = [&](int micro) {
     for (const int block : blocks) order.push_back({false, block, micro});
@@ -48,6 +48,10 @@ std::vector<ComputeOp> compute_order(const std::vector<int>& blocks, const Graph
     }
   };
   const int micros = static_cast<int>(strategy.accumulation);
+  if (forward_only) {
+    for (int m = 0; m < micros; ++m) forward(m);
+    return order;
+  }
   const int stages = strategy.mesh.pipeline;
   int warmup = strategy.pipeline_order == PipelineOrder::kGPipe ? micros : stages - 1 - stage;
   if (stages == 1) warmup = 0;
