@@ -146,13 +146,15 @@ StepReport Engine::conclude(const StepInput& input, const StepOutput& output) {
   return report;
 }
 
-StepReport Engine::train_step(const std::function<BatchViews(int)>& batch, int variant, double progress) {
+StepReport Engine::train_step(const std::function<BatchViews(int)>& batch, int variant, double progress,
+                              double own_progress) {
   if (phase_ != Phase::kReady || micro_ != 0) {
     throw ConfigError("train_step was called in the middle of a step: finish forward, backward and step "
                       "first, or use train_step alone");
   }
   StepInput input = make_input(progress);
   input.batch = batch;
+  input.progress = own_progress;
   return conclude(input, runner(variant).step(input));
 }
 

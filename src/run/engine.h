@@ -57,9 +57,10 @@ class Engine {
   void clear_gradients();
 
   // --- or a whole step at once ------------------------------------------------------------------------
-  // `progress` in [0, 1] drives schedules of runs bounded by time.
+  // `progress` in [0, 1], equal on all ranks, drives schedules of runs bounded by time. `own_progress` is
+  // what this rank's clock says now; rank 0's comes back in the report, for the next step.
   StepReport train_step(const std::function<BatchViews(int micro)>& batch, int variant = 0,
-                        double progress = 0);
+                        double progress = 0, double own_progress = 0);
 
   // Forward of one micro-batch without gradients.
   EvalReport evaluate(const BatchViews& batch, int variant = 0);
