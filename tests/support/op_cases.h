@@ -1,6 +1,7 @@
 // One table of cases for every operation, shared by the Jacobian, backend and golden tests.
 #pragma once
 
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -14,11 +15,17 @@ struct OpCase {
   std::vector<Shape> shapes;
   int64_t vocabulary = 0;     // ids and targets are drawn below this
   bool ignored_rows = false;  // some targets are negative
+  // Errors are relative to the largest value of a tensor, or to this where it is larger: the
+  // gradient of a norm over one element is a difference of equal numbers.
+  double floor = 1e-6;
 
   std::string label() const;  // "linear [3, 5] [4, 5]"
   bool is_ids(size_t input) const;
   std::vector<TensorType> types(DType dtype) const;
 };
+
+// What GoogleTest prints of a case.
+inline void PrintTo(const OpCase& c, std::ostream* out) { *out << c.label(); }
 
 // Few elements: every one is differentiated numerically.
 std::vector<OpCase> small_op_cases();

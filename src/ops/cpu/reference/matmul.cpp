@@ -46,10 +46,11 @@ void linear_backward(const OpCall& call, Views dout, Gradients din) {
   store_gradient(operand(din, 2), dbias);
 }
 
-// logits[rows, V] = x wᵀ. With saved logits they are rounded to x's dtype, as the loss then sees
-// them.
-Values logits_of(
-    const Values& x, const Values& w, int64_t rows, int64_t depth, int64_t vocabulary) {
+// logits[rows, V] = x wᵀ rounded to x's dtype, kept or made again: so chunks change no result.
+Values logits_of(const OpCall& call) {
+  const int64_t rows = call.in[0].shape.rows(), vocabulary = call.in[1].shape[0];
+  const int64_t depth = call.in[1].shape[1];
+  const Values x = load(call.in[0]), w = load(call.in[1]);
   Values logits = zeros(rows * vocabulary);
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t v = 0; v < vocabulary; ++v) {
@@ -58,19 +59,15 @@ Values logits_of(
       logits[at(i * vocabulary + v)] = sum;
     }
   }
-  return logits;
+  return rounded(logits, call.in[0].dtype);
 }
 
 void linear_cross_entropy_forward(const OpCall& call) {
-  const int64_t rows = call.in[0].shape.rows(), depth = call.in[1].shape[1],
-                vocabulary = call.in[1].shape[0];
+  const int64_t rows = call.in[0].shape.rows(), vocabulary = call.in[1].shape[0];
   check_ids("linear_cross_entropy", call.in[2], vocabulary, true);
   const int32_t* target = call.in[2].as<int32_t>();
-  Values logits = logits_of(load(call.in[0]), load(call.in[1]), rows, depth, vocabulary);
-  if (const TensorView saved = operand(call.saved, 2)) {
-    store(saved, logits);
-    logits = load(saved);
-  }
+  const Values logits = logits_of(call);
+  if (const TensorView saved = operand(call.saved, 2)) store(saved, logits);
   Values lse = zeros(rows);
   double loss = 0, count = 0;
   for (int64_t i = 0; i < rows; ++i) {
@@ -94,7 +91,7 @@ void linear_cross_entropy_backward(const OpCall& call, Views dout, Gradients din
   const int32_t* target = call.in[2].as<int32_t>();
   const Values x = load(call.in[0]), w = load(call.in[1]), lse = load(call.saved[0]);
   const TensorView saved = operand(call.saved, 2);
-  const Values logits = saved ? load(saved) : logits_of(x, w, rows, depth, vocabulary);
+  const Values logits = saved ? load(saved) : logits_of(call);
   const double count = load(call.saved[1])[0];
   const double scale = count > 0 ? load(dout[0])[0] / count : 0.0;
   Values dx = zeros(rows * depth), dw = zeros(vocabulary * depth);

@@ -61,6 +61,13 @@ void store(const TensorView& view, const Values& values) {
   for (size_t i = 0; i < values.size(); ++i) write(view, static_cast<int64_t>(i), values[i]);
 }
 
+Values rounded(const Values& values, DType dtype) {
+  std::vector<char> bytes(values.size() * dtype_bytes(dtype));
+  const TensorView view{bytes.data(), Shape{static_cast<int64_t>(values.size())}, dtype};
+  store(view, values);
+  return load(view);
+}
+
 void store_gradient(const GradView& gradient, const Values& values) {
   if (!gradient) return;
   VITRINE_ASSERT(gradient.view.elements() == static_cast<int64_t>(values.size()));

@@ -15,6 +15,8 @@ Values load(const TensorView& view);
 Values load_or_zero(const TensorView& view, int64_t count);
 // Rounds each value once to the view's dtype.
 void store(const TensorView& view, const Values& values);
+// The values as they would be after a store in this dtype.
+Values rounded(const Values& values, DType dtype);
 // Writes over or adds to; nothing when the gradient is not wanted.
 void store_gradient(const GradView& gradient, const Values& values);
 
