@@ -2,7 +2,7 @@
 // Charts as SVG: lines over steps, stacked columns over steps, stacked areas over time.
 'use strict';
 
-const kChart = {width: 600, height: 220, left: 62, right: 12, top: 10, bottom: 34};
+const kChart = {width: 600, height: 220, left: 62, right: 12, top: 10, bottom: 24};
 
 /** @param {string} tag @param {Object<string, string|number>} attributes @param {string} [text] */
 function svg(tag, attributes, text) {
@@ -26,10 +26,10 @@ function ticks(low, high, count) {
 /**
  * The frame of a chart: axes, grid, and the maps from values to pixels.
  * @param {{x: [number, number], y: [number, number], xLabel: string, xText?: (v: number) => string,
- *          yText: (v: number) => string, width?: number, yTicks?: number[]}} o
+ *          yText: (v: number) => string, width?: number, height?: number, yTicks?: number[]}} o
  */
 function frame(o) {
-  const size = {...kChart, width: o.width || kChart.width};
+  const size = {...kChart, width: o.width || kChart.width, height: o.height || kChart.height};
   const root = svg('svg', {viewBox: `0 0 ${size.width} ${size.height}`, role: 'img'});
   const inner = {width: size.width - size.left - size.right, height: size.height - size.top - size.bottom};
   const xSpan = o.x[1] - o.x[0] || 1;
@@ -45,7 +45,7 @@ function frame(o) {
   for (const t of ticks(o.x[0], o.x[1], 6)) {
     root.append(svg('text', {x: x(t), y: bottom + 15, 'text-anchor': 'middle'}, (o.xText || number)(t)));
   }
-  root.append(svg('text', {x: size.width - size.right, y: size.height - 3, 'text-anchor': 'end'}, o.xLabel));
+  root.append(svg('text', {x: 4, y: bottom + 15}, o.xLabel));
   /** @param {(x: number) => {at: number, text: string}|null} describe */
   const hover = (describe) => {
     const cursor = svg('line', {class: 'cursor', y1: size.top, y2: bottom, visibility: 'hidden'});
@@ -157,8 +157,8 @@ function memoryChart(times, layers, names, capacity) {
   const high = capacity > 0 && peak > capacity / 3 ? Math.max(capacity, peak) * 1.04 : peak * 1.08;
   const unit = 1024 ** Math.min(4, Math.max(0, Math.floor(Math.log2(high) / 10)));
   const begin = times[0];
-  const f = frame({x: [0, times[times.length - 1] - begin], y: [0, high], xLabel: 'time since the first sample',
-                   xText: (v) => time(v), yText: bytes, width: 1200,
+  const f = frame({x: [0, times[times.length - 1] - begin], y: [0, high], xLabel: 'time',
+                   xText: (v) => time(v), yText: bytes, width: 1200, height: 260,
                    yTicks: ticks(0, high / unit, 4).map((t) => t * unit)});
   let below = times.map(() => 0);
   layers.forEach((layer, l) => {

@@ -30,6 +30,7 @@ function colour(name) {
 /** @param {number} ns @param {number} [digits] */
 function time(ns, digits = 3) {
   const size = Math.abs(ns);
+  if (size === 0) return '0';
   if (size >= 1e9) return (ns / 1e9).toPrecision(digits) + ' s';
   if (size >= 1e6) return (ns / 1e6).toPrecision(digits) + ' ms';
   if (size >= 1e3) return (ns / 1e3).toPrecision(digits) + ' µs';
@@ -55,7 +56,7 @@ function number(value) {
   if (size >= 1e6) return (value / 1e6).toPrecision(3) + ' M';
   if (size >= 1e4) return (value / 1e3).toPrecision(3) + ' k';
   if (size >= 1e-3) return String(Number(value.toPrecision(4)));
-  return value.toExponential(2);
+  return value.toExponential(2).replace(/\.?0+e/, 'e');
 }
 
 /** @param {number} part @param {number} whole */

@@ -14,7 +14,7 @@
  *            metrics: {steps: number[], columns: {name: string, values: (number|null)[]}[]},
  *            breakdown: RankParts[],
  *            memory: {categories: string[], capacity: number, ranks: RankMemory[]},
- *            timeline: TimelineData}} Report
+ *            timeline: TimelineData}} RunReport
  */
 
 /** @type {[string, string][]} */
@@ -34,11 +34,11 @@ const kHidden = ['time'];
 
 /** @param {string} name */
 function words(name) {
-  const text = name.replace(/_per_s$/, ' / s').replace(/_/g, ' ');
+  const text = name.replace(/_per_s$/, ' / s').replace(/_(s|ms|bytes)$/, ' ($1)').replace(/_/g, ' ');
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
-/** @param {Report} data */
+/** @param {RunReport} data */
 function showHead(data) {
   byId('title').textContent = data.title;
   byId('subtitle').textContent = data.subtitle;
@@ -52,7 +52,7 @@ function showHead(data) {
   byId('warnings').append(...data.warnings.map((text) => element('div', {class: 'warning'}, [text])));
 }
 
-/** @param {Report['metrics']} metrics */
+/** @param {RunReport['metrics']} metrics */
 function showCharts(metrics) {
   if (metrics.steps.length < 2) return;
   const used = new Set(kHidden);
@@ -108,12 +108,27 @@ function showBreakdown(ranks) {
     shown[index].steps.map((s) => ({label: s.step, parts: partsOf(s)})), kParts));
   const choice = chooser(shown.map((r) => 'rank ' + r.rank), draw);
   draw(0);
-  byId('breakdown').append(element('div', {class: 'panel', style: 'margin-top: 12px; max-width: 760px'}, [
+  const parts = element('div', {class: 'panel'}, [
     element('div', {class: 'head'}, [element('h3', {}, ['By step']), element('div', {class: 'tools'}, [choice])]),
-    holder]));
+    holder]);
+  byId('breakdown').append(element('div', {class: 'grid', style: 'margin-top: 12px'}, [parts, stepTimes(shown)]));
 }
 
-/** @param {Report['memory']} memory */
+/** Step time of every rank: the slow one stands out. @param {RankParts[]} ranks */
+function stepTimes(ranks) {
+  const first = ranks[0].steps.map((s) => s.step);
+  const series = ranks.slice(0, 8).map((r, i) => ({
+    name: 'rank ' + r.rank, colour: 'm' + i,
+    values: first.map((step) => {
+      const found = r.steps.find((s) => s.step === step);
+      return found ? found.span / 1e6 : null;
+    })}));
+  return element('div', {class: 'panel'}, [
+    element('div', {class: 'head'}, [element('h3', {}, ['Step time (ms)' + (ranks.length > 8 ? ', first 8 ranks' : '')])]),
+    lineChart(first, series), legend(series.map((s) => [s.name, s.colour]))]);
+}
+
+/** @param {RunReport['memory']} memory */
 function showMemory(memory) {
   const shown = memory.ranks.filter((r) => r.peak > 0);
   if (shown.length === 0) return;
@@ -181,7 +196,7 @@ function showTimeline(data) {
   return view;
 }
 
-/** @param {Report['images']} images */
+/** @param {RunReport['images']} images */
 function showSamples(images) {
   if (images.length === 0) return;
   byId('samples').append(head('Samples', 'what the model made'),
@@ -193,7 +208,7 @@ function start() {
   const root = document.documentElement;
   const dark = matchMedia('(prefers-color-scheme: dark)').matches;
   root.dataset.theme = location.hash === '#dark' || (dark && location.hash !== '#light') ? 'dark' : 'light';
-  const data = /** @type {Report} */ (JSON.parse(byId('data').textContent || '{}'));
+  const data = /** @type {RunReport} */ (JSON.parse(byId('data').textContent || '{}'));
   showHead(data);
   showCharts(data.metrics);
   showBreakdown(data.breakdown);

@@ -19,7 +19,7 @@ const kKindColours = /** @type {Object<string, string>} */ ({
   operation: 'forward', kernel: 'compute', gather: 'gather', reduce: 'reduce', collective: 'collective',
   send: 'p2p', receive: 'p2p', copy: 'copy', disk: 'copy', data: 'data',
 });
-const kRow = {height: 20, gap: 3, rankGap: 12, axis: 26, label: 128};
+const kRow = {height: 20, gap: 3, rankGap: 12, axis: 36, label: 128};
 
 class TimelineView {
   /** @param {HTMLCanvasElement} canvas @param {HTMLElement} details @param {TimelineData} data */
@@ -116,7 +116,7 @@ class TimelineView {
       const x = this.px(t);
       if (x < kRow.label) continue;
       c.fillStyle = ink.grid;
-      c.fillRect(x, kRow.axis, 1, this.height);
+      c.fillRect(x, 18, 1, this.height);
       c.fillStyle = ink.faint;
       const digits = Math.min(9, Math.max(3, 3 + Math.floor(Math.log10(Math.max(1, this.to / span)))));
       c.fillText(time(t, digits), Math.min(x, this.width - 30), 9);
@@ -129,12 +129,12 @@ class TimelineView {
       if (right < kRow.label || x > this.width) continue;
       const left = Math.max(kRow.label, x);
       c.fillStyle = ink.line;
-      c.fillRect(left, kRow.axis - 8, Math.max(1, right - left - 1), 3);
-      if (x >= kRow.label) c.fillRect(x, kRow.axis - 8, 1, this.height);
-      if (right - left < 54) continue;
+      c.fillRect(left, 20, Math.max(1, right - left - 1), 16);
+      if (x >= kRow.label) c.fillRect(x, 20, 1, this.height);
+      if (Math.min(right, this.width) - left < 54) continue;
       c.fillStyle = ink.soft;
       c.textAlign = 'left';
-      c.fillText('step ' + step.step, left + 4, kRow.axis + 2);
+      c.fillText('step ' + step.step, left + 6, 28.5);
       c.textAlign = 'center';
     }
   }
@@ -165,14 +165,12 @@ class TimelineView {
       c.fillStyle = colours[spans.kind[i]];
       c.fillRect(left, row.y + inset, wide, kRow.height - inset);
       painted = left + 1;
-      if (wide > 34) {
-        c.save();
-        c.beginPath();
-        c.rect(left, row.y, wide - 3, kRow.height);
-        c.clip();
+      if (wide > 30) {
+        // The name where it fits, else the block, else nothing.
+        const text = [spans.name[i], spans.block[i]].map((id) => row.rank.strings[id])
+          .find((t) => c.measureText(t).width < wide - 7);
         c.fillStyle = '#fff';
-        c.fillText(row.rank.strings[spans.name[i]], left + 4, row.y + kRow.height / 2 + 0.5);
-        c.restore();
+        if (text) c.fillText(text, left + 4, row.y + kRow.height / 2 + 0.5);
       }
       if (this.selected && this.selected.row === row && this.selected.span === i) {
         c.strokeStyle = ink.text;

@@ -6,7 +6,7 @@
 
 namespace vitrine {
 
-// As the typedef Report of web/report.js says; times in ns from the first span of all ranks.
+// As the typedef RunReport of web/report.js says; times in ns from the first span of all ranks.
 Json report_data(const ReportInput& input);
 
 }  // namespace vitrine
