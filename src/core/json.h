@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-namespace vitrine {
+#include "core/json_fwd.h"
 
-using Json = nlohmann::ordered_json;
+namespace vitrine {
 
 // Throws IoError when the file can't be read, ConfigError with line and column when it does not parse
 // or holds a key twice. Comments are allowed.

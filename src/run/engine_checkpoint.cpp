@@ -1,0 +1,182 @@
+// Saving and loading of an engine's state, addressed by parameter name and element range.
+#include <algorithm>
+#include <cstring>
+
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/checkpoint_writer.h"
+#include "core/error.h"
+#include "core/json.h"
+#include "run/engine.h"
+
+namespace vitrine {
+namespace {
+
+// Every rank's text on every rank.
+std::vector<std::string> gather_texts(LaneCommunicators& comms, const std::string& mine) {
+  if (comms.alone()) return {mine};
+  Communicator& comm = comms.control();
+  comm.set_context(-1, "checkpoint");
+  const auto size = static_cast<int64_t>(mine.size());
+  std::vector<int64_t> sizes(static_cast<size_t>(comm.size()));
+  comm.all_gather(std::as_bytes(std::span(&size, 1)), std::as_writable_bytes(std::span(sizes)));
+  int64_t total = 0;
+  for (const int64_t bytes : sizes) total += bytes;
+  std::string all(static_cast<size_t>(total), '\0');
+  comm.all_gather_v(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)), sizes);
+  std::vector<std::string> texts;
+  size_t at = 0;
+  for (const int64_t bytes : sizes) {
+    texts.push_back(all.substr(at, static_cast<size_t>(bytes)));
+    at += static_cast<size_t>(bytes);
+  }
+  return texts;
+}
+
+struct Array {
+  StateKind kind;
+  OptimizerState state;
+};
+constexpr Array kArrays[] = {{StateKind::kMaster, OptimizerState::kMaster},
+                             {StateKind::kExpAvg, OptimizerState::kExpAvg},
+                             {StateKind::kExpAvgSq, OptimizerState::kExpAvgSq}};
+
+}  // namespace
+
+void Engine::save(const std::string& folder, const std::string& extra_json, int keep_last) {
+  if (phase_ != Phase::kReady || micro_ != 0) {
+    throw ConfigError("save was called in the middle of a step: call step() first");
+  }
+  // A rank that fails must not leave the others waiting: errors travel with the results.
+  std::string text, failure;
+  std::unique_ptr<CheckpointWriter> writer;
+  try {
+    writer = std::make_unique<CheckpointWriter>(folder, steps_done_, place_.rank,
+                                                options_.strategy.mesh.world());
+    const ParameterTable& table = store_->table();
+    for (int u = 0; u < static_cast<int>(table.units.size()); ++u) {
+      if (!store_->local(u)) continue;
+      const Unit& unit = table.units[static_cast<size_t>(u)];
+      const ShardRange mine = store_->shard(u), held = store_->updated(u);
+      for (const UnitParameter& p : unit.parameters) {
+        const int64_t from = std::max(mine.begin, p.offset), to = std::min(mine.end, p.offset + p.elements);
+        if (from >= to) continue;
+        const std::vector<int64_t> shape = p.shape.dims();
+        if (unit.frozen) {
+          const auto* data = static_cast<const std::byte*>(store_->parameter_shard(u)) +
+                             static_cast<size_t>(from - held.begin) *
+                                 dtype_bytes(options_.strategy.compute_dtype);
+          writer->add(p.name, StateKind::kParameter, shape, options_.strategy.compute_dtype,
+                      from - p.offset, to - p.offset, data);
+          continue;
+        }
+        for (const Array& array : kArrays) {
+          writer->add(p.name, array.kind, shape, DType::kF32, from - p.offset, to - p.offset,
+                      store_->state(u, array.state) + (from - held.begin));
+        }
+      }
+    }
+    text = writer->finish_rank().to_text();
+  } catch (const Error& error) {
+    failure = error.what();
+  }
+  const std::vector<std::string> texts = gather_texts(*comms_, failure.empty() ? text : "!" + failure);
+  for (const std::string& other : texts) {
+    if (!other.empty() && other[0] == '!') throw IoError(other.substr(1));
+  }
+  if (place_.rank == 0) {
+    try {
+      std::vector<RankResult> results;
+      for (const std::string& other : texts) results.push_back(RankResult::from_text(other));
+      const Json extra{
+          {"engine",
+           {{"steps_done", steps_done_},
+            {"updates", updates_},
+            {"skipped_steps", skipped_},
+            {"seed", options_.seed},
+            {"global_batch", options_.strategy.global_batch()},
+            {"loss_scale", {{"scale", options_.scaler.scale},
+                            {"good_steps", options_.scaler.good_steps},
+                            {"hysteresis_left", options_.scaler.hysteresis_left},
+                            {"skipped_steps", options_.scaler.skipped_steps}}}}},
+          {"run", extra_json.empty() ? Json::object() : parse_json(extra_json, "checkpoint extra")}};
+      writer->commit(results, extra, keep_last);
+    } catch (const Error& error) {
+      failure = error.what();
+    }
+  }
+  for (const std::string& other : gather_texts(*comms_, failure)) {
+    if (!other.empty()) throw IoError(other);
+  }
+}
+
+std::string Engine::load(const std::string& path, bool optimizer_state) {
+  const CheckpointReader reader = CheckpointReader::open(path);
+  const ParameterTable& table = store_->table();
+  for (int u = 0; u < static_cast<int>(table.units.size()); ++u) {
+    if (!store_->local(u)) continue;
+    const Unit& unit = table.units[static_cast<size_t>(u)];
+    const ShardRange held = store_->updated(u);
+    for (const UnitParameter& p : unit.parameters) {
+      const StateKind wanted = unit.frozen ? StateKind::kParameter : StateKind::kMaster;
+      const StateKind kind = reader.has(p.name, wanted)               ? wanted
+                             : reader.has(p.name, StateKind::kMaster) ? StateKind::kMaster
+                                                                      : StateKind::kParameter;
+      const StateInfo& info = reader.info(p.name, kind);
+      if (info.shape != p.shape.dims()) {
+        throw ConfigError("checkpoint " + reader.path() + ": " + p.name + " has shape " +
+                          Shape(info.shape).str() + ", the model wants " + p.shape.str());
+      }
+      // A parameter that this rank holds in full is read in full.
+      const bool full = store_->resident(u);
+      const int64_t begin = full ? p.offset : std::max(held.begin, p.offset);
+      const int64_t end = full ? p.offset + p.elements : std::min(held.end, p.offset + p.elements);
+      const size_t element = dtype_bytes(options_.strategy.compute_dtype);
+      if (begin < end) {
+        auto* base = static_cast<std::byte*>(full ? store_->full_parameters(u) : store_->parameter_shard(u));
+        const int64_t origin = full ? 0 : held.begin;
+        reader.read(p.name, kind, begin - p.offset, end - p.offset, options_.strategy.compute_dtype,
+                    base + static_cast<size_t>(begin - origin) * element);
+      }
+      if (unit.frozen) continue;
+      const int64_t from = std::max(held.begin, p.offset), to = std::min(held.end, p.offset + p.elements);
+      if (from >= to) continue;
+      for (const Array& array : kArrays) {
+        float* data = store_->state(u, array.state) + (from - held.begin);
+        const StateKind source = array.kind == StateKind::kMaster ? kind : array.kind;
+        if (array.kind != StateKind::kMaster && !optimizer_state) {
+          std::fill(data, data + (to - from), 0.0f);
+          continue;
+        }
+        if (!reader.has(p.name, source)) {
+          throw ConfigError("checkpoint " + reader.path() + " has no optimizer state (" +
+                            state_kind_name(source) + ") for " + p.name +
+                            ": training would go on with moments of zero; load without the optimizer "
+                            "state if that is meant");
+        }
+        reader.read(p.name, source, from - p.offset, to - p.offset, DType::kF32, data);
+      }
+    }
+  }
+  const Json engine = reader.extra().value("engine", Json::object());
+  if (optimizer_state) {
+    steps_done_ = engine.value("steps_done", reader.step());
+    updates_ = engine.value("updates", steps_done_);
+    skipped_ = engine.value("skipped_steps", int64_t{0});
+    const int64_t batch = engine.value("global_batch", options_.strategy.global_batch());
+    if (batch != options_.strategy.global_batch()) {
+      throw ConfigError("checkpoint " + reader.path() + " was trained with a global batch of " +
+                        std::to_string(batch) + ", this run has " +
+                        std::to_string(options_.strategy.global_batch()) +
+                        ": the data position follows from the step, so samples would repeat or be "
+                        "skipped; set train_batch_size to " + std::to_string(batch));
+    }
+    const Json scale = engine.value("loss_scale", Json::object());
+    options_.scaler.scale = scale.value("scale", options_.scaler.scale);
+    options_.scaler.good_steps = scale.value("good_steps", int64_t{0});
+    options_.scaler.hysteresis_left = scale.value("hysteresis_left", options_.scaler.hysteresis_left);
+    options_.scaler.skipped_steps = scale.value("skipped_steps", int64_t{0});
+  }
+  return reader.extra().value("run", Json::object()).dump();
+}
+
+}  // namespace vitrine

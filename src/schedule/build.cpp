@@ -1,0 +1,460 @@
+// Building of one rank's schedule from graph and strategy.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "core/error.h"
+#include "schedule/action.h"
+
+namespace vitrine {
+namespace {
+
+class Builder {
+ public:
+  Builder(const Graph& graph, const Strategy& strategy, int rank, bool forward_only)
+      : forward_only_(forward_only),
+        graph_(graph),
+        table_(*graph.parameters),
+        strategy_(strategy),
+        place_(place_in_mesh(strategy.mesh, rank)),
+        ranks_(strategy.mesh.data) {
+    schedule_.rank = rank;
+    const auto stages = cut_stages(graph, strategy.mesh.pipeline);
+    stage_of_.assign(graph.blocks.size(), 0);
+    for (size_t s = 0; s < stages.size(); ++s) {
+      for (const int block : stages[s]) stage_of_[static_cast<size_t>(block)] = static_cast<int>(s);
+    }
+    schedule_.blocks = stages[static_cast<size_t>(place_.stage)];
+    for (const Unit& unit : table_.units) {
+      for (const int user : unit.users) {
+        if (stage_of_[static_cast<size_t>(user)] != stage_of_[static_cast<size_t>(unit.block)]) {
+          throw ConfigError("parameters of " + unit.name + " are tied across pipeline stages (block " +
+                            graph.blocks[static_cast<size_t>(user)].name +
+                            " uses them): untie them or use fewer stages");
+        }
+      }
+    }
+  }
+
+  Schedule build() {
+    order_ = compute_order(schedule_.blocks, graph_, place_.stage, strategy_, forward_only_);
+    compute_action_.assign(order_.size(), -1);
+    if (strategy_.shard.parameters && ranks_ > 1) plan_gathers();
+    schedule_.forward_end.assign(static_cast<size_t>(strategy_.accumulation), 0);
+    schedule_.backward_end.assign(static_cast<size_t>(strategy_.accumulation), 0);
+    for (size_t at = 0; at < order_.size(); ++at) {
+      issue_gathers(static_cast<int>(at));
+      issue_compute(static_cast<int>(at));
+      issue_releases(static_cast<int>(at));
+      const ComputeOp& op = order_[at];
+      if (op.backward) issue_reduces(static_cast<int>(at));
+      const auto m = static_cast<size_t>(op.micro_batch);
+      const bool last_of_micro = at + 1 == order_.size() || order_[at + 1].micro_batch != op.micro_batch ||
+                                 order_[at + 1].backward != op.backward;
+      if (last_of_micro) {
+        if (op.backward) flush_reduces(op.micro_batch);
+        (op.backward ? schedule_.backward_end : schedule_.forward_end)[m] =
+            static_cast<int>(schedule_.actions.size());
+      }
+    }
+    if (!forward_only_) issue_update();
+    return std::move(schedule_);
+  }
+
+ private:
+  // Consecutive uses of one sharded unit that one gather serves: compute positions [first, last].
+  struct Interval {
+    int unit, first, last;
+    int start;  // compute position before which the gather may be issued
+    int action = -1;
+  };
+
+  int add(Action action) {
+    schedule_.actions.push_back(std::move(action));
+    return static_cast<int>(schedule_.actions.size()) - 1;
+  }
+
+  bool sharded(const Unit& unit) const { return !unit.persistent; }
+
+  // Bytes this rank sends in an all_gather of the unit, and in a reduce_scatter of it.
+  int64_t gather_sent(const Unit& unit, DType dtype) const {
+    return shard_range(unit.elements, place_.data_index, ranks_).size() * (ranks_ - 1) *
+           static_cast<int64_t>(dtype_bytes(dtype));
+  }
+  int64_t scatter_sent(const Unit& unit, DType dtype) const {
+    return (unit.elements - shard_range(unit.elements, place_.data_index, ranks_).size()) *
+           static_cast<int64_t>(dtype_bytes(dtype));
+  }
+
+  std::vector<int> units_of(int block, bool backward) const {
+    std::vector<int> units;
+    const auto b = static_cast<size_t>(block);
+    for (size_t i = 0; i < table_.uses[b].size(); ++i) {
+      const int unit = table_.uses[b][i].unit;
+      const bool read = !backward || graph_.blocks[b].tape->backward_reads_parameter(
+                                         static_cast<int>(i), strategy_.recompute);
+      if (read && std::find(units.begin(), units.end(), unit) == units.end()) units.push_back(unit);
+    }
+    return units;
+  }
+
+  void skip(const std::string& text) {
+    auto& list = schedule_.skipped_gathers;
+    if (std::find(list.begin(), list.end(), text) == list.end()) list.push_back(text);
+  }
+
+  void plan_gathers() {
+    std::map<int, std::vector<int>> uses;  // unit -> compute positions
+    for (size_t at = 0; at < order_.size(); ++at) {
+      const ComputeOp& op = order_[at];
+      const std::vector<int> needed = units_of(op.block, op.backward);
+      for (const int unit : needed) {
+        if (sharded(table_.units[static_cast<size_t>(unit)])) uses[unit].push_back(static_cast<int>(at));
+      }
+      if (op.backward) {
+        for (const int unit : units_of(op.block, false)) {
+          const Unit& u = table_.units[static_cast<size_t>(unit)];
+          if (sharded(u) && std::find(needed.begin(), needed.end(), unit) == needed.end()) {
+            skip(u.name + " in backward of " + graph_.blocks[static_cast<size_t>(op.block)].name +
+                 ": its values are not read");
+          }
+        }
+      }
+    }
+    for (const Unit& unit : table_.units) {
+      if (unit.persistent && stage_of_[static_cast<size_t>(unit.block)] == place_.stage) {
+        skip(unit.name + ": persistent (each of its parameters has at most " +
+             std::to_string(strategy_.persistence_threshold) + " elements)");
+      }
+    }
+    for (const auto& [unit, positions] : uses) {
+      for (const int at : positions) {
+        if (!intervals_.empty() && intervals_.back().unit == unit &&
+            reuse_distance(unit, intervals_.back().last, at) <= strategy_.max_reuse_distance) {
+          if (order_[static_cast<size_t>(at)].backward !=
+              order_[static_cast<size_t>(intervals_.back().last)].backward) {
+            skip(table_.units[static_cast<size_t>(unit)].name + " in backward: kept from its forward");
+          }
+          intervals_.back().last = at;
+        } else {
+          intervals_.push_back({unit, at, at, at});
+        }
+      }
+    }
+    std::stable_sort(intervals_.begin(), intervals_.end(),
+                     [](const Interval& a, const Interval& b) { return a.first < b.first; });
+    for (size_t i = 0; i < intervals_.size(); ++i) place_gather(i);
+  }
+
+  // Elements of other sharded units used between two compute positions.
+  int64_t reuse_distance(int unit, int from, int to) const {
+    int64_t distance = 0;
+    for (int at = from + 1; at < to; ++at) {
+      const ComputeOp& op = order_[static_cast<size_t>(at)];
+      for (const int other : units_of(op.block, op.backward)) {
+        const Unit& u = table_.units[static_cast<size_t>(other)];
+        if (other != unit && sharded(u)) distance += u.elements;
+      }
+      distance += 1;  // any block between ends a hold at distance 0
+    }
+    return distance;
+  }
+
+  // The earliest compute position from which prefetch and live limits allow interval i's gather.
+  void place_gather(size_t i) {
+    Interval& interval = intervals_[i];
+    const int64_t own = table_.units[static_cast<size_t>(interval.unit)].elements;
+    int start = interval.first;
+    while (strategy_.overlap && start > 0) {
+      // Starting one position earlier: what is then gathered but not yet used, and what is alive.
+      int64_t in_flight = own, live = own;
+      for (size_t k = 0; k < i; ++k) {
+        if (intervals_[k].first >= start - 1) in_flight += elements_of(intervals_[k]);
+        if (intervals_[k].last >= start - 1) live += elements_of(intervals_[k]);
+      }
+      if (in_flight > strategy_.prefetch_elements || live > strategy_.max_live_elements) break;
+      --start;
+    }
+    for (size_t k = 0; k < i; ++k) {  // its last gathering must have been let go
+      if (intervals_[k].unit == interval.unit) start = std::max(start, intervals_[k].last + 1);
+    }
+    // Gathers are issued in order of first use, so none may start before an earlier one.
+    if (i > 0) start = std::max(start, intervals_[i - 1].start);
+    interval.start = start;
+  }
+
+  int64_t elements_of(const Interval& interval) const {
+    return table_.units[static_cast<size_t>(interval.unit)].elements;
+  }
+
+  void issue_gathers(int at) {
+    for (; next_interval_ < intervals_.size() && intervals_[next_interval_].start <= at; ++next_interval_) {
+      Interval& interval = intervals_[next_interval_];
+      const Unit& unit = table_.units[static_cast<size_t>(interval.unit)];
+      Action action;
+      action.kind = ActionKind::kGather;
+      action.lane = strategy_.overlap ? LaneId::kGather : LaneId::kCompute;
+      action.block = unit.block;
+      action.micro_batch = order_[static_cast<size_t>(interval.first)].micro_batch;
+      action.units = {interval.unit};
+      action.sent_bytes = gather_sent(unit, strategy_.compute_dtype);
+      if (at > 0) action.waits.push_back(last_compute_action_);
+      interval.action = add(std::move(action));
+    }
+  }
+
+  void issue_releases(int at) {
+    for (const Interval& interval : intervals_) {
+      if (interval.last != at) continue;
+      Action action;
+      action.kind = ActionKind::kRelease;
+      action.lane = LaneId::kCompute;
+      action.block = table_.units[static_cast<size_t>(interval.unit)].block;
+      action.micro_batch = order_[static_cast<size_t>(at)].micro_batch;
+      action.units = {interval.unit};
+      last_compute_action_ = add(std::move(action));
+    }
+  }
+
+  void issue_compute(int at) {
+    const ComputeOp& op = order_[static_cast<size_t>(at)];
+    const GraphBlock& block = graph_.blocks[static_cast<size_t>(op.block)];
+    Action action;
+    action.kind = op.backward ? ActionKind::kBackward : ActionKind::kForward;
+    action.lane = LaneId::kCompute;
+    action.block = op.block;
+    action.micro_batch = op.micro_batch;
+    for (const Interval& interval : intervals_) {
+      if (interval.first <= at && at <= interval.last && interval.action >= 0) {
+        const std::vector<int> needed = units_of(op.block, op.backward);
+        if (std::find(needed.begin(), needed.end(), interval.unit) != needed.end()) {
+          action.waits.push_back(interval.action);
+        }
+      }
+    }
+    if (op.backward) {
+      // The micro-step before must have let go of these units' full gradients.
+      for (const ParameterUse use : table_.uses[static_cast<size_t>(op.block)]) {
+        const auto reduced = last_reduce_.find(use.unit);
+        if (reduced != last_reduce_.end()) action.waits.push_back(reduced->second);
+      }
+      for (const int e : block.outputs) {
+        for (const int consumer : graph_.edges[static_cast<size_t>(e)].grad_consumers) {
+          const int stage = stage_of_[static_cast<size_t>(consumer)];
+          if (stage != place_.stage) action.waits.push_back(transfer(e, stage, op, false, true));
+        }
+      }
+    } else {
+      for (const int e : block.inputs) {
+        const int producer = graph_.edges[static_cast<size_t>(e)].producer;
+        if (producer >= 0 && stage_of_[static_cast<size_t>(producer)] != place_.stage) {
+          action.waits.push_back(
+              transfer(e, stage_of_[static_cast<size_t>(producer)], op, false, false));
+        }
+      }
+    }
+    std::sort(action.waits.begin(), action.waits.end());
+    action.waits.erase(std::unique(action.waits.begin(), action.waits.end()), action.waits.end());
+    const int done = add(std::move(action));
+    compute_action_[static_cast<size_t>(at)] = done;
+    last_compute_action_ = done;
+    if (op.backward) {
+      send_gradients(op);
+    } else {
+      for (const int e : block.outputs) {
+        std::set<int> stages;
+        for (const int consumer : graph_.edges[static_cast<size_t>(e)].consumers) {
+          stages.insert(stage_of_[static_cast<size_t>(consumer)]);
+        }
+        for (const int stage : stages) {
+          if (stage != place_.stage) transfer(e, stage, op, true, false);
+        }
+      }
+    }
+  }
+
+  // A gradient goes back once the last local consumer (lowest in backward order) has added its part.
+  void send_gradients(const ComputeOp& op) {
+    for (size_t e = 0; e < graph_.edges.size(); ++e) {
+      const Edge& edge = graph_.edges[e];
+      if (edge.producer < 0) continue;
+      const int stage = stage_of_[static_cast<size_t>(edge.producer)];
+      if (stage == place_.stage) continue;
+      int last = -1;
+      for (const int consumer : edge.grad_consumers) {
+        if (stage_of_[static_cast<size_t>(consumer)] == place_.stage && last < 0) last = consumer;
+      }
+      if (last == op.block) transfer(static_cast<int>(e), stage, op, true, true);
+    }
+  }
+
+  // A send or receive of an edge's value or gradient; a receive is made once an edge and micro-batch.
+  int transfer(int e, int other_stage, const ComputeOp& op, bool send, bool gradient) {
+    const std::tuple<int, int, int, bool> key{e, op.micro_batch, other_stage, gradient};
+    if (!send) {
+      const auto known = received_.find(key);
+      if (known != received_.end()) return known->second;
+    }
+    Action action;
+    action.kind = send ? ActionKind::kSend : ActionKind::kReceive;
+    action.lane = gradient ? (send ? LaneId::kSendUp : LaneId::kReceiveUp)
+                           : (send ? LaneId::kSendDown : LaneId::kReceiveDown);
+    action.edge = e;
+    action.micro_batch = op.micro_batch;
+    action.block = graph_.edges[static_cast<size_t>(e)].producer;
+    action.peer = place_.pipeline_group[static_cast<size_t>(other_stage)];
+    if (send) {
+      action.waits.push_back(last_compute_action_);
+      action.sent_bytes = graph_.edges[static_cast<size_t>(e)].type.bytes();
+    } else if (last_compute_action_ >= 0) {
+      // One action ahead of its use, which bounds the buffers held.
+      action.waits.push_back(last_compute_action_);
+    }
+    const int index = add(std::move(action));
+    if (!send) received_[key] = index;
+    return index;
+  }
+
+  // Units whose last local use in this micro-batch's backward was the op just issued.
+  void issue_reduces(int at) {
+    if (ranks_ == 1) return;
+    const ComputeOp& op = order_[static_cast<size_t>(at)];
+    const bool every_micro = strategy_.shard.gradients;
+    if (!every_micro && op.micro_batch != strategy_.accumulation - 1) return;
+    for (size_t u = 0; u < table_.units.size(); ++u) {
+      const Unit& unit = table_.units[u];
+      if (unit.frozen) continue;
+      int last = -1;
+      for (const int user : unit.users) {
+        if (graph_.blocks[static_cast<size_t>(user)].tape->needs_backward() && last < 0) last = user;
+      }
+      if (last != op.block) continue;
+      if (!bucket_.empty() && bucket_elements_ + unit.elements > strategy_.reduce_bucket) {
+        flush_reduces(op.micro_batch);
+      }
+      bucket_.push_back(static_cast<int>(u));
+      bucket_elements_ += unit.elements;
+      if (bucket_elements_ >= strategy_.reduce_bucket) flush_reduces(op.micro_batch);
+    }
+  }
+
+  void flush_reduces(int micro) {
+    if (bucket_.empty()) return;
+    Action action;
+    action.kind = ActionKind::kReduce;
+    action.lane = strategy_.overlap ? LaneId::kReduce : LaneId::kCompute;
+    action.micro_batch = micro;
+    action.block = table_.units[static_cast<size_t>(bucket_.back())].block;
+    action.units = std::move(bucket_);
+    action.first_micro = micro == 0;
+    action.waits.push_back(last_compute_action_);
+    for (const int u : action.units) {
+      const Unit& unit = table_.units[static_cast<size_t>(u)];
+      action.sent_bytes += scatter_sent(unit, strategy_.gradient_dtype);
+      if (!strategy_.shard.optimizer) action.sent_bytes += gather_sent(unit, strategy_.gradient_dtype);
+    }
+    const std::vector<int> units = action.units;
+    reduces_.push_back(add(std::move(action)));
+    for (const int u : units) last_reduce_[u] = reduces_.back();
+    bucket_.clear();
+    bucket_elements_ = 0;
+  }
+
+  void issue_update() {
+    Action norm;
+    norm.kind = ActionKind::kNorm;
+    norm.lane = LaneId::kCompute;
+    norm.waits = reduces_;
+    norm.sent_bytes = kControlBytes * (strategy_.mesh.world() - 1);
+    add(std::move(norm));
+    std::vector<int> bucket, updates;
+    int64_t elements = 0;
+    const auto flush = [&] {
+      if (bucket.empty()) return;
+      Action publish;
+      publish.kind = ActionKind::kPublish;
+      publish.lane = strategy_.overlap ? LaneId::kGather : LaneId::kCompute;
+      publish.block = table_.units[static_cast<size_t>(bucket.front())].block;
+      publish.units = std::move(bucket);
+      publish.waits = std::move(updates);
+      for (const int u : publish.units) {
+        publish.sent_bytes += gather_sent(table_.units[static_cast<size_t>(u)], strategy_.compute_dtype);
+      }
+      add(std::move(publish));
+      bucket.clear();
+      updates.clear();
+      elements = 0;
+    };
+    for (size_t u = 0; u < table_.units.size(); ++u) {
+      const Unit& unit = table_.units[u];
+      if (unit.frozen || stage_of_[static_cast<size_t>(unit.block)] != place_.stage) continue;
+      Action update;
+      update.kind = ActionKind::kUpdate;
+      update.lane = LaneId::kCompute;
+      update.block = unit.block;
+      update.units = {static_cast<int>(u)};
+      const int index = add(std::move(update));
+      const bool replicated = !strategy_.shard.parameters || unit.persistent;
+      if (ranks_ == 1 || !strategy_.shard.optimizer || !replicated) continue;
+      if (!bucket.empty() && elements + unit.elements > strategy_.gather_bucket) flush();
+      bucket.push_back(static_cast<int>(u));
+      updates.push_back(index);
+      elements += unit.elements;
+    }
+    flush();
+  }
+
+  bool forward_only_;
+  const Graph& graph_;
+  const ParameterTable& table_;
+  const Strategy& strategy_;
+  MeshPlace place_;
+  int ranks_;
+  Schedule schedule_;
+  std::vector<int> stage_of_;
+  std::vector<ComputeOp> order_;
+  std::vector<int> compute_action_;
+  std::vector<Interval> intervals_;
+  size_t next_interval_ = 0;
+  int last_compute_action_ = -1;
+  std::map<std::tuple<int, int, int, bool>, int> received_;
+  std::map<int, int> last_reduce_;  // unit -> action
+  std::vector<int> bucket_, reduces_;
+  int64_t bucket_elements_ = 0;
+};
+
+}  // namespace
+
+Schedule build_schedule(const Graph& graph, const Strategy& strategy, int rank, bool forward_only) {
+  strategy.validate();
+  return Builder(graph, strategy, rank, forward_only).build();
+}
+
+TrafficCount Schedule::traffic() const {
+  TrafficCount count;
+  for (const Action& action : actions) {
+    switch (action.kind) {
+      case ActionKind::kGather:
+        count.gather_bytes += action.sent_bytes;
+        break;
+      case ActionKind::kReduce:
+        count.reduce_bytes += action.sent_bytes;
+        break;
+      case ActionKind::kPublish:
+        count.publish_bytes += action.sent_bytes;
+        break;
+      case ActionKind::kSend:
+        count.pipeline_bytes += action.sent_bytes;
+        break;
+      case ActionKind::kNorm:
+        count.control_bytes += action.sent_bytes;
+        break;
+      default:
+        break;
+    }
+  }
+  return count;
+}
+
+}  // namespace vitrine
