@@ -20,10 +20,12 @@ class ChunkQueue {
   ChunkQueue(const ChunkQueue&) = delete;
   ChunkQueue& operator=(const ChunkQueue&) = delete;
   ~ChunkQueue() {
-    for (Chunk* chunk = first_.load(); chunk != nullptr;) {
-      Chunk* next = chunk->next.load();
-      delete chunk;
-      chunk = next;
+    for (Chunk* chunk : {first_.load(), spares_}) {
+      while (chunk != nullptr) {
+        Chunk* next = chunk->next.load();
+        delete chunk;
+        chunk = next;
+      }
     }
   }
 
@@ -32,7 +34,7 @@ class ChunkQueue {
   template <typename MayGrow>
   bool push(const T& item, MayGrow&& may_grow) {
     if (last_ == nullptr || used_ == kChunkItems) {
-      if (!may_grow(sizeof(Chunk))) return false;
+      if (spares_ == nullptr && !may_grow(sizeof(Chunk))) return false;
       grow();
     }
     std::memcpy(last_->bytes + used_ * sizeof(T), &item, sizeof(T));
@@ -41,12 +43,18 @@ class ChunkQueue {
     return true;
   }
 
-  // Allocates the first chunk and touches its pages, so that the first spans pay for neither.
-  void warm_up() {
-    if (last_ != nullptr) return;
-    grow();
-    std::memset(last_->bytes, 0, sizeof(last_->bytes));
+  // Makes `count` chunks ready and touches their pages: fresh pages cost far more than the spans in
+  // them.
+  void warm_up(size_t count) {
+    while (spare_count_ < count) {
+      Chunk* chunk = new Chunk;
+      std::memset(chunk->bytes, 0, sizeof(chunk->bytes));
+      chunk->next.store(spares_, std::memory_order_relaxed);
+      spares_ = chunk;
+      ++spare_count_;
+    }
   }
+  static constexpr size_t chunk_bytes() { return sizeof(Chunk); }
 
   // Calls visit(item) for every item pushed and not yet drained; returns the bytes of freed chunks.
   template <typename Visit>
@@ -79,7 +87,12 @@ class ChunkQueue {
   };
 
   void grow() {
-    Chunk* chunk = new Chunk;
+    Chunk* chunk = spares_ != nullptr ? spares_ : new Chunk;
+    if (spares_ != nullptr) {
+      spares_ = chunk->next.load(std::memory_order_relaxed);
+      chunk->next.store(nullptr, std::memory_order_relaxed);
+      --spare_count_;
+    }
     if (last_ == nullptr) {
       first_.store(chunk, std::memory_order_release);
     } else {
@@ -92,6 +105,8 @@ class ChunkQueue {
   std::atomic<Chunk*> first_{nullptr};
   Chunk* last_ = nullptr;  // writer's
   size_t used_ = 0;
+  Chunk* spares_ = nullptr;
+  size_t spare_count_ = 0;
   alignas(64) Chunk* reading_ = nullptr;  // reader's
   size_t read_ = 0;
 };

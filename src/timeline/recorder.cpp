@@ -24,7 +24,7 @@ constexpr int64_t kOpen = std::numeric_limits<int64_t>::max();
 double measure_ns_per_span() {
   constexpr int kSpans = 2000;
   ChunkQueue<SpanRecord> queue;
-  queue.warm_up();
+  queue.warm_up(kSpans / ChunkQueue<SpanRecord>::kChunkItems + 1);
   const int64_t start = now_ns();
   for (int i = 0; i < kSpans; ++i) {
     SpanRecord record;
@@ -169,7 +169,11 @@ Recorder::ThreadBuffer& Recorder::buffer() {
     buffers_.push_back(std::make_unique<ThreadBuffer>());
     cached = buffers_.back().get();
     cached->owner = self;
-    cached->spans.warm_up();
+    constexpr size_t kChunks = kReadySpans / ChunkQueue<SpanRecord>::kChunkItems;
+    const size_t room = options_.max_bytes / 4 / ChunkQueue<SpanRecord>::chunk_bytes();
+    const size_t chunks = std::min(kChunks, room);
+    cached->spans.warm_up(chunks);
+    bytes_.fetch_add(chunks * ChunkQueue<SpanRecord>::chunk_bytes());
   }
   cached_id = id_;
   return *cached;

@@ -63,6 +63,10 @@ class Recorder {
   int32_t lane(const std::string& name, bool device = true);
   int32_t group(const std::string& name, const std::vector<int32_t>& global_ranks);
   void set_info(const std::string& key, const std::string& value);
+  // Makes the calling thread's buffer ready for kReadySpans spans; its first span would do it
+  // otherwise.
+  void attach_thread() { buffer(); }
+  static constexpr size_t kReadySpans = 16384;
 
   void begin_step(int64_t step);
   // True when a recorded window has just closed: take() now and write the file.
