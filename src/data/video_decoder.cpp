@@ -10,13 +10,12 @@ extern "C" {
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <mutex>
 #include <string_view>
 #include <vector>
 
 #include "core/error.h"
+#include "data/container_end.h"
 
 namespace vitrine {
 namespace {
@@ -47,25 +46,6 @@ Placement place(double scaled, int64_t frame) {
   const int size = std::max(1, static_cast<int>(std::lround(scaled)));
   const int target = static_cast<int>(frame), spare = size - target;
   return {size, std::max(0, spare / 2), std::max(0, -spare / 2), std::min(size, target)};
-}
-
-// Ogg states no number of frames, but marks the last page (RFC 3533: flag 4 in byte 5 of "OggS",
-// lengths of its segments from byte 27).
-bool ogg_lacks_its_last_page(const std::string& path) {
-  constexpr std::streamoff kLongestPage = 65307;
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  const std::streamoff size = file.tellg();
-  file.seekg(std::max<std::streamoff>(0, size - kLongestPage));
-  const std::string tail{std::istreambuf_iterator<char>(file), {}};
-  const size_t page = tail.rfind("OggS");
-  if (page == std::string::npos || page + 27 > tail.size() || (tail[page + 5] & 4) == 0)
-    return true;
-  const size_t segments = static_cast<uint8_t>(tail[page + 26]);
-  size_t end = page + 27 + segments;
-  for (size_t i = 0; i < segments && page + 27 + i < tail.size(); ++i) {
-    end += static_cast<uint8_t>(tail[page + 27 + i]);
-  }
-  return end > tail.size();
 }
 
 }  // namespace
@@ -237,9 +217,11 @@ std::string VideoDecoder::cut_off() const {
   const State& s = *state_;
   if (!s.read_error.empty()) return "reading stopped with \"" + s.read_error + "\"";
   if (s.last_packet_torn) return "its last packet is not whole";
-  if (std::string_view(s.format->iformat->name) == "ogg" && ogg_lacks_its_last_page(s.path)) {
-    return "its last page is missing";
-  }
+  const std::string_view kind = s.format->iformat->name;
+  std::string missing;
+  if (kind == "ogg") missing = missing_end_of_ogg(s.path);
+  if (kind.find("matroska") != std::string_view::npos) missing = missing_end_of_matroska(s.path);
+  if (!missing.empty()) return missing;
   const int64_t stated = s.stream->nb_frames;
   // Fewer packets than stated are no sign alone: AVI counts dropped frames, which have a time only.
   if (s.packets >= stated || s.last_dts == AV_NOPTS_VALUE) return "";

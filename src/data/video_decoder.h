@@ -35,8 +35,8 @@ class VideoDecoder {
   void read(uint8_t* rgb);
 
   double fps() const;  // stated by the file; 0 when unknown
-  // At the end of the file: why it must have been cut off, or "" when nothing says so. Most
-  // Matroska files state no number of frames, so there only a torn last packet tells.
+  // At the end of the file: why it must have been cut off, or "" when nothing says so
+  // (streams such as MPEG-TS state no end).
   std::string cut_off() const;
   int64_t decoded() const;
   int64_t decode_errors() const;  // packets refused by the decoder and frames marked damaged

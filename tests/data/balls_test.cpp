@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "data/frame_cache.h"
-#include "data/scratch.h"
+#include "support/scratch.h"
 
 namespace vitrine {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 #include "core/sha256.h"
-#include "data/scratch.h"
+#include "support/scratch.h"
 
 namespace vitrine {
 namespace {

@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "data/balls.h"
 #include "data/sampler.h"
-#include "data/scratch.h"
+#include "support/scratch.h"
 
 namespace vitrine {
 namespace {

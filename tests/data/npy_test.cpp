@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "core/error.h"
-#include "data/scratch.h"
+#include "support/scratch.h"
 
 namespace vitrine {
 namespace {

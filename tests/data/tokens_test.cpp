@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "core/error.h"
-#include "data/scratch.h"
+#include "support/scratch.h"
 
 namespace vitrine {
 namespace {

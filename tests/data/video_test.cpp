@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "data/action_csv.h"
 #include "data/frame_cache.h"
-#include "data/scratch.h"
+#include "support/scratch.h"
 
 namespace vitrine {
 namespace {
@@ -147,6 +147,28 @@ TEST_F(Video, TruncatedFilesAreRefusedByName) {
       const std::string message = refused<IoError>();
       EXPECT_CONTAINS(message, name);
       EXPECT_CONTAINS(message, "cut off");
+    }
+  }
+}
+
+TEST_F(Video, TruncationIsSeenInEveryContainerThatStatesItsLength) {
+  if (std::system("ffmpeg -version > /dev/null 2>&1") != 0) GTEST_SKIP() << "no ffmpeg program";
+  for (const std::string name : {"a.mkv", "a.flv", "a.mp4"}) {
+    SCOPED_TRACE(name);
+    const std::string path = folder_ / name;
+    // With the index in front, so that a cut-off mp4 still opens.
+    const std::string flags = name == "a.mp4" ? " -movflags faststart " : " ";
+    const std::string command =
+        "ffmpeg -loglevel error -i " + kClips + "/balle-jbart.mp4 -c copy -an" + flags + path;
+    ASSERT_EQ(std::system(command.c_str()), 0);
+    options_.inputs = {path};
+    options_.output = folder_ / ("of-" + name);
+    EXPECT_EQ(import().frames(), 255);
+    options_.output = folder_ / "cache";
+    const std::string bytes = read_text_file(path);
+    for (const size_t tenth : {3, 6, 9}) {
+      write_text_file(path, bytes.substr(0, bytes.size() * tenth / 10));
+      EXPECT_CONTAINS(refused<IoError>(), "cut off");
     }
   }
 }
