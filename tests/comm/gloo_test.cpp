@@ -71,8 +71,8 @@ TEST(GlooWorld, AStoppedRankIsNamedWithinTheTimeout) {
     const Ran ran =
         run_ranks(3,
                   "stopped",
-                  {{"VITRINE_TEST_STOPPED", victim}, {"VITRINE_TEST_TIMEOUT_MS", "4000"}},
-                  std::chrono::seconds(5));
+                  {{"VITRINE_TEST_STOPPED", victim}, {"VITRINE_TEST_TIMEOUT_MS", "3000"}},
+                  std::chrono::seconds(2));
     for (size_t r = 0; r < 3; ++r) {
       if (std::to_string(r) == victim) continue;
       const std::string& log = ran.logs[r];

@@ -16,6 +16,7 @@
 
 #include "comm/collective_checks.h"
 #include "comm/communicator.h"
+#include "comm/launcher.h"
 #include "core/error.h"
 
 namespace vitrine::testing {
@@ -176,12 +177,97 @@ int bench(World& world) {
     group->all_gather(all.subspan(piece * static_cast<size_t>(world.rank()), piece), all);
   });
   measure("barrier", [&] { group->barrier(); });
+  auto second = world.group(everyone(world), "second");
+  std::vector<float> more(static_cast<size_t>(count), 1.f);
+  measure("both at once, in two lanes", [&] {
+    std::thread lane([&] {
+      auto all = std::as_writable_bytes(std::span(more));
+      second->all_gather(all.subspan(piece * static_cast<size_t>(world.rank()), piece), all);
+    });
+    group->reduce_scatter(data.data(), out.data(), count / world.size(), DType::kF32);
+    lane.join();
+  });
   return 0;
+}
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// Bodies for tests of the launcher: no communication.
+const std::map<std::string, std::function<int()>>& plain_bodies() {
+  static const bool victim = variable("RANK") == variable("VITRINE_TEST_VICTIM");
+  const auto say = [](const std::string& text) {
+    std::printf("%s\n", text.c_str());
+    std::fflush(stdout);
+  };
+  static const std::map<std::string, std::function<int()>> bodies = {
+      {"print_environment",
+       [say] {
+         std::string line;
+         for (const char* name : {"RANK",
+                                  "WORLD_SIZE",
+                                  "LOCAL_RANK",
+                                  "LOCAL_WORLD_SIZE",
+                                  "MASTER_ADDR",
+                                  "OMP_NUM_THREADS",
+                                  "OMP_WAIT_POLICY",
+                                  "EXTRA"}) {
+           line += std::string(name) + "=" + variable(name) + " ";
+         }
+         say(line + (variable("MASTER_PORT") > "0" ? "port" : "no port"));
+         std::fprintf(stderr, "on standard error\n");
+         return 0;
+       }},
+      {"fail",
+       [say] {
+         if (!victim) return 0;
+         for (int i = 0; i < 100; ++i) say("line " + std::to_string(i));
+         return 42;
+       }},
+      {"kill_itself",
+       [] {
+         if (victim) raise(SIGKILL);
+         return 5;
+       }},
+      {"hang",  // the victim fails, the others neither stop by themselves nor at SIGTERM
+       [] {
+         if (victim) return 1;
+         std::signal(SIGTERM, SIG_IGN);
+         for (;;) pause();
+       }},
+      {"wait_for_signal",
+       [say] {
+         static volatile std::sig_atomic_t got = 0;
+         const auto note = [](int signal) { got = signal; };
+         std::signal(SIGINT, note);
+         std::signal(SIGTERM, note);
+         say("pid " + std::to_string(getpid()));
+         for (int i = 0; got == 0 && i < 2000; ++i) usleep(10000);
+         say("got signal " + std::to_string(static_cast<int>(got)));
+         return got == 0 ? 1 : 0;
+       }},
+      {"launch",  // a launcher that a test can kill or send signals to
+       [] {
+         LaunchOptions options;
+         options.ranks = 2;
+         options.arguments = {"--rank-body", "wait_for_signal"};
+         options.log_folder = variable("VITRINE_TEST_LOGS");
+         const LaunchResult result = launch_ranks(options);
+         std::printf("%s\n", result.summary.c_str());
+         return result.signal;
+       }},
+  };
+  return bodies;
 }
 
 }  // namespace
 
 int run_rank_body(const std::string& name) {
+  if (const auto plain = plain_bodies().find(name); plain != plain_bodies().end()) {
+    return plain->second();
+  }
   const std::map<std::string, std::function<int(World&)>> bodies = {{"collectives", collectives},
                                                                     {"killed", killed},
                                                                     {"stopped", stopped},
