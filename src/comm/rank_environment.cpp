@@ -1,4 +1,5 @@
 // Reads where this process stands from what launchers set.
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <optional>
@@ -35,6 +36,7 @@ struct Names {
   const char* size;
   const char* local_rank;
   const char* local_size;
+  const char* hosts;
 };
 
 // True when this launcher started the process.
@@ -47,21 +49,21 @@ bool read_ranks(const Names& names, RankEnvironment& environment) {
                       " is not: set both (a launcher does), or neither for one rank alone");
   }
   if (*size < 1 || *rank >= *size) {
-    throw ConfigError(std::string(names.rank) + "=" + std::to_string(*rank) + " and " +
-                      names.size + "=" + std::to_string(*size) +
+    throw ConfigError(std::string(names.rank) + "=" + std::to_string(*rank) + " and " + names.size +
+                      "=" + std::to_string(*size) +
                       " do not fit: ranks count from 0 to the size less one");
   }
   environment.rank = *rank;
   environment.size = *size;
   const auto local_rank = number(names.local_rank), local_size = number(names.local_size);
   // Without a word about hosts, all ranks are taken to be on this one.
+  const int hosts = std::max(number(names.hosts).value_or(1), 1);
   environment.local_rank = local_rank.value_or(*rank);
-  environment.local_size = local_size.value_or(local_rank ? *local_rank + 1 : *size);
+  environment.local_size = local_size.value_or((*size + hosts - 1) / hosts);
   if (environment.local_rank >= environment.local_size || environment.local_size > *size) {
-    throw ConfigError(std::string(names.local_rank) + "=" +
-                      std::to_string(environment.local_rank) + " does not fit " +
-                      std::to_string(environment.local_size) + " ranks on this host and " +
-                      std::to_string(*size) + " in all");
+    throw ConfigError(std::string(names.local_rank) + "=" + std::to_string(environment.local_rank) +
+                      " does not fit " + std::to_string(environment.local_size) +
+                      " ranks on this host and " + std::to_string(*size) + " in all");
   }
   return true;
 }
@@ -99,16 +101,22 @@ void read_master(RankEnvironment& environment, bool address_required) {
 
 RankEnvironment rank_environment() {
   RankEnvironment environment;
-  const bool plain =
-      read_ranks({"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}, environment);
+  const bool plain = read_ranks(
+      {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE"}, environment);
   // Inside a batch script, but not in a task of srun, only SLURM_NTASKS is set: one process alone.
   const bool slurm = !plain && variable("SLURM_PROCID") &&
-                     read_ranks({"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID",
-                                 "SLURM_NTASKS_PER_NODE"},
+                     read_ranks({"SLURM_PROCID",
+                                 "SLURM_NTASKS",
+                                 "SLURM_LOCALID",
+                                 "SLURM_NTASKS_PER_NODE",
+                                 "SLURM_STEP_NUM_NODES"},
                                 environment);
   const bool mpi = !plain && !slurm &&
-                   read_ranks({"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                               "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+                   read_ranks({"OMPI_COMM_WORLD_RANK",
+                               "OMPI_COMM_WORLD_SIZE",
+                               "OMPI_COMM_WORLD_LOCAL_RANK",
+                               "OMPI_COMM_WORLD_LOCAL_SIZE",
+                               "OMPI_MCA_orte_num_nodes"},
                               environment);
   if ((plain || slurm || mpi) && environment.size > 1) read_master(environment, plain);
   return environment;

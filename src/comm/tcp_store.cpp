@@ -27,8 +27,9 @@ struct TcpStoreServer::Connection {
   int rank = -1;  // known after "hello"
   bool control = false;
   bool leaving = false;
+  bool failed = false;
   bool broken = false;
-  bool ended = false;         // and this was noted
+  bool ended = false;     // and this was noted
   std::string waits_for;  // key of a pending "get"
 };
 
@@ -184,8 +185,9 @@ void TcpStoreServer::handle_report(Connection& connection,
   } else if (request.size() == 2 && request[0] == "waited") {
     if (status.waited_order == 0) status.waited_order = ++waited_count_;
     if (status.waited_for.empty()) status.waited_for = request[1];
-  } else if (request.size() == 1 && request[0] == "leaving") {
+  } else if (request.size() == 2 && request[0] == "leaving") {
     connection.leaving = true;
+    connection.failed = request[1] == "failed";
   } else {
     throw CommError("unknown request");
   }
@@ -212,6 +214,7 @@ void TcpStoreServer::connection_ended(Connection& connection) {
   if (connection.rank != 0) --others_;
   if (connection.leaving) {
     status.state = RankStatus::State::kLeft;
+    if (connection.failed) tell_everyone({"gone", std::to_string(connection.rank)});
     return;
   }
   status.state = RankStatus::State::kGone;

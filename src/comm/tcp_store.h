@@ -96,11 +96,14 @@ class TcpStoreClient {
   // Reports on a control connection: no answer comes.
   void report_progress(int64_t step, int64_t sequence, const std::string& what);
   void report_waited_for(const std::vector<int>& ranks);
-  void report_leaving();
+  // `failed`: after an error, so that others in the middle of a call with this rank must not wait
+  // for it.
+  void report_leaving(bool failed);
   // Reads pending notices on a control connection: ranks that are gone, each once. Returns at the
   // deadline, or earlier with notices. Throws CommError when rank 0 is gone.
   std::vector<int> wait_for_notices(Deadline deadline);
-  int fd() const { return socket_.fd(); }
+  // Ends a wait_for_notices() in another thread, and all later ones.
+  void stop_notices();
 
   // Makes a get() that waits in another thread throw CommError.
   void cancel() { cancelled_ = true; }

@@ -1,4 +1,6 @@
 // The asking side of the store.
+#include <sys/socket.h>
+
 #include "comm/tcp_store_protocol.h"
 #include "core/format.h"
 
@@ -98,7 +100,9 @@ void TcpStoreClient::report_waited_for(const std::vector<int>& ranks) {
   post({"waited", join(names, " ")});
 }
 
-void TcpStoreClient::report_leaving() { post({"leaving"}); }
+void TcpStoreClient::report_leaving(bool failed) { post({"leaving", failed ? "failed" : "done"}); }
+
+void TcpStoreClient::stop_notices() { shutdown(socket_.fd(), SHUT_RD); }
 
 std::vector<int> TcpStoreClient::wait_for_notices(Deadline deadline) {
   std::vector<int> gone;

@@ -14,8 +14,8 @@ namespace vitrine {
 // by ["ok"] or ["error", why]. Requests: ["set", key, value], ["get", key], ["add", key, delta],
 // ["table"]; each is answered by ["ok", ...], "get" when the key is there. On control connections
 // the rank reports
-// ["progress", step, sequence, what], ["waited", ranks], ["leaving"], and the store tells ["gone",
-// rank].
+// ["progress", step, sequence, what], ["waited", ranks], ["leaving", "done" or "failed"]; the store
+// tells ["gone", rank].
 constexpr const char* kStoreGreeting = "vitrine-store-1";
 
 constexpr size_t kStatusFields = 8;

@@ -13,11 +13,23 @@ namespace {
 using Variables = std::map<std::string, std::string>;
 
 RankEnvironment read(const Variables& variables) {
-  for (const char* name :
-       {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-        "TORCHELASTIC_USE_AGENT_STORE", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID",
-        "SLURM_NTASKS_PER_NODE", "SLURM_JOB_ID", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-        "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"}) {
+  for (const char* name : {"RANK",
+                           "WORLD_SIZE",
+                           "LOCAL_RANK",
+                           "LOCAL_WORLD_SIZE",
+                           "MASTER_ADDR",
+                           "MASTER_PORT",
+                           "TORCHELASTIC_USE_AGENT_STORE",
+                           "SLURM_PROCID",
+                           "SLURM_NTASKS",
+                           "SLURM_LOCALID",
+                           "SLURM_NTASKS_PER_NODE",
+                           "SLURM_STEP_NUM_NODES",
+                           "SLURM_JOB_ID",
+                           "OMPI_COMM_WORLD_RANK",
+                           "OMPI_COMM_WORLD_SIZE",
+                           "OMPI_COMM_WORLD_LOCAL_RANK",
+                           "OMPI_COMM_WORLD_LOCAL_SIZE"}) {
     unsetenv(name);
   }
   for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
@@ -63,9 +75,12 @@ TEST(RankEnvironment, LeavesTheMasterPortToTorchrunsAgent) {
 }
 
 TEST(RankEnvironment, ReadsSlurmAndOpenMpiInThisOrder) {
-  Variables both = {{"SLURM_PROCID", "2"},         {"SLURM_NTASKS", "3"},
-                    {"SLURM_JOB_ID", "123456"},    {"OMPI_COMM_WORLD_RANK", "1"},
-                    {"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+  Variables both = {{"SLURM_PROCID", "2"},
+                    {"SLURM_NTASKS", "3"},
+                    {"SLURM_JOB_ID", "123456"},
+                    {"OMPI_COMM_WORLD_RANK", "1"},
+                    {"OMPI_COMM_WORLD_SIZE", "2"},
+                    {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
                     {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
   const RankEnvironment slurm = read(both);
   EXPECT_EQ(slurm.rank, 2);

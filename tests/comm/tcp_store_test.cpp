@@ -127,7 +127,7 @@ TEST(TcpStore, TellsWhoIsGoneAndWhoSaidGoodbye) {
        dying = store.client(2, true);
   dying->report_progress(7, 41, "reduce of body.3");
   dying->report_waited_for({0, 1});
-  leaving->report_leaving();
+  leaving->report_leaving(false);
   leaving.reset();
   dying.reset();
   std::vector<int> gone;
