@@ -1,4 +1,5 @@
-// Collectives between the ranks of one group, as the runner uses them; one Communicator a (group, lane).
+// Collectives between the ranks of one group, as the runner uses them; one Communicator a (group,
+// lane).
 #pragma once
 
 #include <chrono>
@@ -13,44 +14,56 @@
 
 namespace vitrine {
 
-// Every rank of the group issues the same calls in the same order, from one thread at a time. Calls block
-// until the caller's part is done. A peer that is gone or late, or abort(), turns every pending and later
-// call into CommError, whose text names the collective, the step and, where it can be known, the missing
-// rank.
+// Every rank of the group issues the same calls in the same order, from one thread at a time. Calls
+// block until the caller's part is done. A peer that is gone or late, or abort(), turns every
+// pending and later call into CommError, whose text names the collective, the step and, where it
+// can be known, the missing rank.
 class Communicator {
  public:
   virtual ~Communicator() = default;
 
   virtual int rank() const = 0;  // within the group
   virtual int size() const = 0;
+  // Global ranks of the group, by group rank.
+  virtual const std::vector<int>& global_ranks() const = 0;
   // "gather", "reduce", ...: shown in errors and used as the collectives' tag space.
   virtual const std::string& name() const = 0;
 
-  // out holds size() pieces of in.size() bytes, by rank. `in` may be the caller's own piece of `out`.
+  // out holds size() pieces of in.size() bytes, by rank. `in` may be the caller's own piece of
+  // `out`.
   virtual void all_gather(std::span<const std::byte> in, std::span<std::byte> out) = 0;
-  // Piece r of `in` goes to rank r; piece r of `out` comes from rank r; pieces are in.size() / size() bytes.
+  // Piece r of `in` goes to rank r; piece r of `out` comes from rank r; pieces are in.size() /
+  // size() bytes.
   virtual void all_to_all(std::span<const std::byte> in, std::span<std::byte> out) = 0;
   // Counts in bytes, one a rank; pieces follow each other without gaps.
-  virtual void all_to_all_v(std::span<const std::byte> in, std::span<const int64_t> in_bytes,
-                            std::span<std::byte> out, std::span<const int64_t> out_bytes) = 0;
+  virtual void all_to_all_v(std::span<const std::byte> in,
+                            std::span<const int64_t> in_bytes,
+                            std::span<std::byte> out,
+                            std::span<const int64_t> out_bytes) = 0;
   virtual void broadcast(std::span<std::byte> data, int root) = 0;
-  // Returns when the receiver has taken the data (two ranks that both send first wait for ever). Sends
-  // and receives between two ranks match by order.
+  // Returns when the receiver has taken the data (two ranks that both send first wait for ever).
+  // Sends and receives between two ranks match by order.
   virtual void send(std::span<const std::byte> data, int to) = 0;
   virtual void receive(std::span<std::byte> data, int from) = 0;
   virtual void barrier() = 0;
 
-  // in: size() pieces of `count` elements; out: `count` elements, the sum of all ranks' piece rank().
-  // Summed in rank order in fp32 (fp64 for f64; integers wrap), rounded once to `dtype`. `in` may be
-  // overwritten, and `out` may lie within piece rank() of it.
+  // in: size() pieces of `count` elements; out: `count` elements, the sum of all ranks' piece
+  // rank(). Summed in rank order in fp32 (fp64 for f64; integers wrap), rounded once to `dtype`.
+  // `in` may be overwritten, and `out` may lie within piece rank() of it.
   virtual void reduce_scatter(void* in, void* out, int64_t count, DType dtype);
-  // In place, the sum over ranks in rank order: a reduce_scatter of padded pieces and an all_gather, so
-  // every rank ends with the same bits.
+  // In place, the sum over ranks in rank order: a reduce_scatter of padded pieces and an
+  // all_gather, so every rank ends with the same bits.
   virtual void all_reduce(void* data, int64_t count, DType dtype);
+  // As all_gather and reduce_scatter with pieces of different sizes: `out_bytes` a rank, `counts` elements
+  // a rank (of `in`, whose pieces follow each other). Equal pieces take the paths above.
+  void all_gather_v(std::span<const std::byte> in, std::span<std::byte> out,
+                    std::span<const int64_t> out_bytes);
+  void reduce_scatter_v(void* in, std::span<const int64_t> counts, void* out, DType dtype);
   // In place element-wise int64 sums (exact, so order-free).
   void all_reduce_int64(std::span<int64_t> data);
 
-  // Wakes every pending call on every rank it can reach; safe from any thread; nothing works afterwards.
+  // Wakes every pending call on every rank it can reach; safe from any thread; nothing works
+  // afterwards.
   virtual void abort() noexcept = 0;
 
   // What errors say: set by the runner before each call. Kept by reference-free copies.
@@ -60,8 +73,8 @@ class Communicator {
   }
 
  protected:
-  // all_to_all for reduce_scatter: peers' pieces by rank, the own piece neither moved nor given room, so
-  // `out` is size() - 1 pieces.
+  // all_to_all for reduce_scatter: peers' pieces by rank, the own piece neither moved nor given
+  // room, so `out` is size() - 1 pieces.
   virtual void exchange(std::span<const std::byte> in, std::span<std::byte> out) = 0;
   // "all_gather (gather of body.3, step 7, group 'gather')": how errors begin.
   std::string describe(const std::string& collective) const;
@@ -80,12 +93,14 @@ class World {
   virtual ~World() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // Collective over `ranks` (ascending global ranks, this one among them; a call is made by exactly these
-  // ranks, in the same order on each). `name` is unique a (group, lane).
-  virtual std::shared_ptr<Communicator> group(const std::vector<int>& ranks, const std::string& name) = 0;
+  // Collective over `ranks` (ascending global ranks, this one among them; a call is made by exactly
+  // these ranks, in the same order on each). `name` is unique a (group, lane).
+  virtual std::shared_ptr<Communicator> group(const std::vector<int>& ranks,
+                                              const std::string& name) = 0;
   // Aborts every communicator made so far.
   virtual void abort(const std::string& reason) noexcept = 0;
-  // Whom to blame after a CommError: the rank that is gone or that lags behind the others, with a sentence
+  // Whom to blame after a CommError: the rank that is gone or that lags behind the others, with a
+  // sentence
   // ("rank 2 is gone", "rank 1 has not entered reduce of body.3 in step 7"). rank -1 when unknown.
   struct Suspect {
     int rank = -1;
@@ -101,8 +116,9 @@ std::vector<std::unique_ptr<World>> make_local_worlds(
     int ranks, std::chrono::milliseconds timeout = std::chrono::seconds(60));
 
 // Where this process stands among the ranks. From RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
-// MASTER_ADDR, MASTER_PORT (torchrun, the own launcher), or SLURM_PROCID/SLURM_NTASKS/SLURM_LOCALID, or
-// OMPI_COMM_WORLD_*, in this order; one rank alone otherwise. Throws ConfigError when half of them is set.
+// MASTER_ADDR, MASTER_PORT (torchrun, the own launcher), or
+// SLURM_PROCID/SLURM_NTASKS/SLURM_LOCALID, or OMPI_COMM_WORLD_*, in this order; one rank alone
+// otherwise. Throws ConfigError when half of them is set.
 struct RankEnvironment {
   int rank = 0, size = 1, local_rank = 0, local_size = 1;
   std::string master_address = "127.0.0.1";
@@ -110,8 +126,8 @@ struct RankEnvironment {
 };
 RankEnvironment rank_environment();
 
-// Ranks as processes, through Gloo over TCP. VITRINE_SOCKET_IFNAME (else GLOO_SOCKET_IFNAME) chooses the
-// network interface. `timeout` bounds every call.
+// Ranks as processes, through Gloo over TCP. VITRINE_SOCKET_IFNAME (else GLOO_SOCKET_IFNAME)
+// chooses the network interface. `timeout` bounds every call.
 std::unique_ptr<World> make_gloo_world(const RankEnvironment& environment,
                                        std::chrono::milliseconds timeout);
 

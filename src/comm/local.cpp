@@ -127,6 +127,7 @@ class LocalCommunicator : public Communicator {
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(group_->ranks.size()); }
+  const std::vector<int>& global_ranks() const override { return group_->ranks; }
   const std::string& name() const override { return group_->name; }
 
   void all_gather(std::span<const std::byte> in, std::span<std::byte> out) override {

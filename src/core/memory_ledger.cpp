@@ -19,6 +19,7 @@ const char* memory_category_name(MemoryCategory category) {
 }
 
 void MemoryLedger::add(MemoryCategory category, const std::string& holder, int64_t bytes) {
+  if (bytes == 0) return;
   std::unique_lock lock(mutex_);
   if (capacity_ > 0 && total_ + bytes > capacity_) {
     const int64_t total = total_;
@@ -39,6 +40,7 @@ void MemoryLedger::add(MemoryCategory category, const std::string& holder, int64
 }
 
 void MemoryLedger::remove(MemoryCategory category, const std::string& holder, int64_t bytes) {
+  if (bytes == 0) return;
   const std::lock_guard lock(mutex_);
   total_ -= bytes;
   current_[index(category)] -= bytes;

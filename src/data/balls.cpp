@@ -165,14 +165,13 @@ void advance(const BallsOptions& o, std::vector<Ball>& balls, int action) {
 }  // namespace
 
 std::array<uint8_t, 3> ball_colour(int ball) {
-  static constexpr std::array<std::array<uint8_t, 3>, 8> kColours = {{{255, 200, 60},
-                                                                      {80, 180, 255},
-                                                                      {250, 90, 110},
-                                                                      {110, 230, 130},
-                                                                      {210, 130, 255},
-                                                                      {255, 150, 40},
-                                                                      {90, 240, 230},
-                                                                      {235, 235, 235}}};
+  // Far apart in hue, so that ball_centre() tells them from each other.
+  static constexpr std::array<std::array<uint8_t, 3>, 6> kColours = {{{255, 210, 50},
+                                                                      {60, 140, 255},
+                                                                      {250, 50, 60},
+                                                                      {60, 220, 80},
+                                                                      {180, 70, 255},
+                                                                      {240, 240, 240}}};
   return kColours[static_cast<size_t>(ball) % kColours.size()];
 }
 

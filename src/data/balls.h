@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "data/summary.h"
+
 namespace vitrine {
 
 // Lengths in pixels, times in frames. Pixel (i, j) covers [j, j+1) x [i, i+1), so its centre is at
@@ -29,7 +31,7 @@ constexpr int kBallActions = 5;
 constexpr std::array<const char*, kBallActions> kBallActionNames = {"none", "+x", "-x", "+y", "-y"};
 
 constexpr std::array<uint8_t, 3> kBallsBackground = {12, 12, 20};
-// Fixed for each ball; repeats after eight.
+// Fixed for each ball; repeats after six.
 std::array<uint8_t, 3> ball_colour(int ball);
 
 // One episode. frames u8 [T, H, W, 3]; actions i32 [T], where action t drives frame t -> t + 1;
@@ -52,11 +54,6 @@ void draw_balls(const BallsOptions& options, const float* state, uint8_t* frame)
 BallsOptions out_of_distribution(BallsOptions options,
                                  int more_balls = 2,
                                  double speed_factor = 1.5);
-
-struct DataSummary {
-  int64_t frames = 0, episodes = 0, bytes = 0;  // bytes of frames
-  double seconds = 0;
-};
 
 // Writes a frame cache of options.episodes episodes into `dir`.
 DataSummary write_balls(const BallsOptions& options,

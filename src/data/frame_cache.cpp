@@ -1,8 +1,6 @@
 // Frame caches on disk: written whole or not at all, validated when opened.
 #include "data/frame_cache.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <set>
@@ -24,28 +22,17 @@ const char* kind_name(ActionKind kind) {
 
 }  // namespace
 
-FrameCacheWriter::FrameCacheWriter(std::string dir,
+FrameCacheWriter::FrameCacheWriter(const std::string& dir,
                                    FrameCacheMeta meta,
                                    int64_t height,
                                    int64_t width,
                                    std::optional<Shape> state_row,
                                    bool overwrite)
-    : dir_(fs::path(dir).lexically_normal().string()),
-      overwrite_(overwrite),
-      meta_(std::move(meta)) {
+    : folder_(dir, overwrite), meta_(std::move(meta)) {
   if (height < 1 || width < 1) {
     throw ConfigError("frame size " + std::to_string(height) + "x" + std::to_string(width) +
                       ": expected at least 1x1");
   }
-  if (dir_.size() > 1 && dir_.back() == '/') dir_.pop_back();
-  if (!overwrite && fs::exists(dir_)) {
-    throw ConfigError(dir_ +
-                      " exists already; remove it, ask to overwrite, or choose another name");
-  }
-  temporary_ = dir_ + ".tmp" + std::to_string(getpid());
-  std::error_code error;
-  fs::create_directories(temporary_, error);
-  if (error) throw IoError("cannot create " + temporary_ + ": " + error.message());
   frames_ = std::make_unique<NpyWriter>(path("frames.npy"), DType::kU8, Shape{height, width, 3});
   const bool discrete = meta_.action_kind == ActionKind::kDiscrete;
   actions_ = std::make_unique<NpyWriter>(path("actions.npy"),
@@ -55,16 +42,6 @@ FrameCacheWriter::FrameCacheWriter(std::string dir,
   if (state_row) {
     state_ = std::make_unique<NpyWriter>(path("state.npy"), DType::kF32, *state_row);
   }
-}
-
-FrameCacheWriter::~FrameCacheWriter() {
-  if (!open_) return;
-  frames_.reset();
-  actions_.reset();
-  episode_.reset();
-  state_.reset();
-  std::error_code ignored;
-  fs::remove_all(temporary_, ignored);
 }
 
 void FrameCacheWriter::append(int32_t episode,
@@ -85,7 +62,7 @@ void FrameCacheWriter::append(int32_t episode,
 }
 
 void FrameCacheWriter::finish() {
-  if (frames_->count() == 0) throw ConfigError(dir_ + ": no frames to write");
+  if (frames_->count() == 0) throw ConfigError(folder_.final_path() + ": no frames to write");
   Json meta;
   meta["format"] = kFormatName;
   meta["version"] = kFormatVersion;
@@ -107,15 +84,7 @@ void FrameCacheWriter::finish() {
   finish_array(episode_.get(), "episode.npy");
   finish_array(state_.get(), "state.npy");
   write_text_file(path("meta.json"), meta.dump(2) + "\n");
-
-  std::error_code error;
-  const std::string old = dir_ + ".old" + std::to_string(getpid());
-  const bool replacing = overwrite_ && fs::exists(dir_);
-  if (replacing) fs::rename(dir_, old, error);
-  if (!error) fs::rename(temporary_, dir_, error);
-  if (error) throw IoError("cannot rename " + temporary_ + " to " + dir_ + ": " + error.message());
-  open_ = false;
-  if (replacing) fs::remove_all(old, error);
+  folder_.finish();
 }
 
 FrameCache FrameCache::open(const std::string& dir) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "data/folder_writer.h"
 #include "data/npy.h"
 
 namespace vitrine {
@@ -38,15 +39,12 @@ struct Episode {
 class FrameCacheWriter {
  public:
   // `state_row`: shape of one frame's state, when there is one.
-  FrameCacheWriter(std::string dir,
+  FrameCacheWriter(const std::string& dir,
                    FrameCacheMeta meta,
                    int64_t height,
                    int64_t width,
                    std::optional<Shape> state_row = {},
                    bool overwrite = false);
-  ~FrameCacheWriter();
-  FrameCacheWriter(const FrameCacheWriter&) = delete;
-  FrameCacheWriter& operator=(const FrameCacheWriter&) = delete;
 
   // `count` frames of one episode: frames u8 [count, H, W, 3]; actions i32 [count] or f32 [count,
   // A]; state f32 [count, state_row...] or null when the cache has none.
@@ -62,9 +60,8 @@ class FrameCacheWriter {
   int64_t frames() const { return frames_->count(); }
 
  private:
-  std::string path(const char* name) const { return temporary_ + "/" + name; }
-  std::string dir_, temporary_;
-  bool overwrite_, open_ = true;
+  std::string path(const char* name) const { return folder_.path() + "/" + name; }
+  FolderWriter folder_;  // outlives the arrays in it
   FrameCacheMeta meta_;
   std::unique_ptr<NpyWriter> frames_, actions_, episode_, state_;
   int64_t episodes_ = 0;

@@ -175,6 +175,9 @@ class Builder {
       if (in_flight > strategy_.prefetch_elements || live > strategy_.max_live_elements) break;
       --start;
     }
+    for (size_t k = 0; k < i; ++k) {  // its last gathering must have been let go
+      if (intervals_[k].unit == interval.unit) start = std::max(start, intervals_[k].last + 1);
+    }
     // Gathers are issued in order of first use, so none may start before an earlier one.
     if (i > 0) start = std::max(start, intervals_[i - 1].start);
     interval.start = start;
@@ -230,6 +233,11 @@ class Builder {
       }
     }
     if (op.backward) {
+      // The micro-step before must have let go of these units' full gradients.
+      for (const ParameterUse use : table_.uses[static_cast<size_t>(op.block)]) {
+        const auto reduced = last_reduce_.find(use.unit);
+        if (reduced != last_reduce_.end()) action.waits.push_back(reduced->second);
+      }
       for (const int e : block.outputs) {
         for (const int consumer : graph_.edges[static_cast<size_t>(e)].grad_consumers) {
           const int stage = stage_of_[static_cast<size_t>(consumer)];
@@ -345,7 +353,9 @@ class Builder {
       action.sent_bytes += scatter_sent(unit, strategy_.gradient_dtype);
       if (!strategy_.shard.optimizer) action.sent_bytes += gather_sent(unit, strategy_.gradient_dtype);
     }
+    const std::vector<int> units = action.units;
     reduces_.push_back(add(std::move(action)));
+    for (const int u : units) last_reduce_[u] = reduces_.back();
     bucket_.clear();
     bucket_elements_ = 0;
   }
@@ -407,6 +417,7 @@ class Builder {
   size_t next_interval_ = 0;
   int last_compute_action_ = -1;
   std::map<std::tuple<int, int, int, bool>, int> received_;
+  std::map<int, int> last_reduce_;  // unit -> action
   std::vector<int> bucket_, reduces_;
   int64_t bucket_elements_ = 0;
 };

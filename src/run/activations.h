@@ -1,0 +1,69 @@
+// Values and gradients that flow along a graph's edges, and what tapes keep, for the micro-batches in flight.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "core/buffer.h"
+#include "schedule/graph.h"
+
+namespace vitrine {
+
+// Every buffer lives exactly as long as something will read it: counts of readers are taken from the
+// graph. Used from the compute lane and, for edges that cross stages, from the send and receive lanes in
+// the order that the schedule sets.
+class Activations {
+ public:
+  // `local` marks the blocks that this rank runs; `training` decides whether backward reads count.
+  Activations(const Graph& graph, const std::vector<int>& local, bool recompute, bool training,
+              MemoryLedger& ledger);
+
+  // The value of an edge: allocated by the first write_value of a micro-batch.
+  TensorView write_value(int edge, int micro);
+  TensorView value(int edge, int micro) const;
+  bool has_value(int edge, int micro) const;
+  // A batch tensor is copied in (and converted to the edge's dtype).
+  void set_batch(int edge, int micro, const TensorView& tensor);
+  // One reader less; frees at zero. Results are held until clear().
+  void done_with_value(int edge, int micro);
+
+  // The gradient of an edge: the first contribution of a micro-batch overwrites, later ones add.
+  GradView gradient_target(int edge, int micro);
+  // Null when nothing contributed.
+  TensorView gradient(int edge, int micro) const;
+  // A gradient that comes from another stage, as one more contribution.
+  void add_gradient(int edge, int micro, const TensorView& incoming);
+  void free_gradient(int edge, int micro);
+
+  void* allocate_saved(int block, int micro);
+  void* saved(int block, int micro) const;
+  void free_saved(int block, int micro);
+
+  // Marks edges whose values stay until clear().
+  void hold(int edge) { held_[static_cast<size_t>(edge)] = true; }
+  // Frees everything (the end of a step, or after an error).
+  void clear();
+
+ private:
+  using Key = std::pair<int, int>;
+  struct Held {
+    Buffer buffer;
+    int readers = 0;
+  };
+  int readers_of(int edge) const;
+
+  const Graph& graph_;
+  bool recompute_, training_;
+  MemoryLedger& ledger_;
+  std::vector<bool> local_, held_;
+  std::vector<int> readers_;
+  std::map<Key, Held> values_;
+  std::map<Key, Buffer> gradients_, saved_;
+  mutable std::mutex mutex_;  // the maps; contents are ordered by the schedule
+};
+
+// Which reads of a block's backward keep its ports alive: the same rule for the runner and the planner.
+bool backward_keeps_input(const Tape& tape, int port, bool recompute);
+bool backward_keeps_output(const Tape& tape, int port, bool recompute);
+
+}  // namespace vitrine

@@ -1,0 +1,186 @@
+// Gathering and reducing of units, in buckets laid out rank-major.
+#include "run/collectives.h"
+
+#include <cstring>
+
+#include "core/error.h"
+
+namespace vitrine {
+namespace {
+
+std::vector<int> all_ranks(int size) {
+  std::vector<int> ranks(static_cast<size_t>(size));
+  for (int r = 0; r < size; ++r) ranks[static_cast<size_t>(r)] = r;
+  return ranks;
+}
+
+// Where each unit's pieces lie in a bucket: rank r's part of the bucket holds the r-th pieces of its units.
+// Pieces carry no padding, so parts may differ in size.
+struct BucketLayout {
+  std::vector<std::vector<int64_t>> piece;  // [unit][rank] elements
+  std::vector<int64_t> part, part_begin;    // [rank] elements
+  int64_t total = 0;
+
+  BucketLayout(const ShardStore& store, const std::vector<int>& units) {
+    const int ranks = store.ranks();
+    part.assign(static_cast<size_t>(ranks), 0);
+    for (const int u : units) {
+      const int64_t elements = store.table().units[static_cast<size_t>(u)].elements;
+      piece.emplace_back();
+      for (int r = 0; r < ranks; ++r) {
+        piece.back().push_back(shard_range(elements, r, ranks).size());
+        part[static_cast<size_t>(r)] += piece.back().back();
+      }
+    }
+    for (const int64_t elements : part) {
+      part_begin.push_back(total);
+      total += elements;
+    }
+  }
+};
+
+// Copies between units' full buffers (their pieces `padded` apart) and a rank-major bucket.
+template <typename FullOf>
+void copy_bucket(const BucketLayout& layout, const ShardStore& store, const std::vector<int>& units,
+                 size_t element_bytes, std::byte* bucket, bool into_bucket, int only_rank, FullOf full_of) {
+  const auto ranks = layout.part.size();
+  for (size_t r = 0; r < ranks; ++r) {
+    if (only_rank >= 0 && r != static_cast<size_t>(only_rank)) continue;
+    auto at = static_cast<size_t>(layout.part_begin[r]);
+    for (size_t i = 0; i < units.size(); ++i) {
+      const auto count = static_cast<size_t>(layout.piece[i][r]);
+      const auto padded = static_cast<size_t>(store.shard(units[i]).padded);
+      std::byte* full = static_cast<std::byte*>(full_of(units[i])) + r * padded * element_bytes;
+      std::byte* packed = bucket + at * element_bytes;
+      std::memcpy(into_bucket ? packed : full, into_bucket ? full : packed, count * element_bytes);
+      at += count;
+    }
+  }
+}
+
+std::vector<int64_t> scaled(const std::vector<int64_t>& counts, size_t factor) {
+  std::vector<int64_t> bytes;
+  for (const int64_t count : counts) bytes.push_back(count * static_cast<int64_t>(factor));
+  return bytes;
+}
+
+}  // namespace
+
+LaneCommunicators::LaneCommunicators(World* world, const Strategy& strategy, const MeshPlace& place)
+    : world_(world) {
+  if (alone()) return;
+  // Every rank makes the groups it is in, in the same order.
+  if (strategy.mesh.data > 1) {
+    for (const LaneId lane : {LaneId::kCompute, LaneId::kGather, LaneId::kReduce}) {
+      data_[lane] = world->group(place.data_group,
+                                 "stage" + std::to_string(place.stage) + "." + lane_name(lane));
+    }
+  }
+  control_ = world->group(all_ranks(world->size()), "control");
+  const auto& group = place.pipeline_group;
+  for (size_t a = 0; a < group.size(); ++a) {
+    for (size_t b = a + 1; b < group.size(); ++b) {
+      if (group[a] != place.rank && group[b] != place.rank) continue;
+      const int peer = group[a] == place.rank ? group[b] : group[a];
+      for (const bool down : {true, false}) {
+        pairs_[{peer, down}] =
+            world->group({group[a], group[b]}, "ranks" + std::to_string(group[a]) + "-" +
+                                                   std::to_string(group[b]) + (down ? ".down" : ".up"));
+      }
+    }
+  }
+}
+
+Communicator& LaneCommunicators::data(LaneId lane) {
+  const auto it = data_.find(lane);
+  VITRINE_ASSERT(it != data_.end());
+  return *it->second;
+}
+
+Communicator& LaneCommunicators::pair(int peer, bool down) {
+  const auto it = pairs_.find({peer, down});
+  VITRINE_ASSERT(it != pairs_.end());
+  return *it->second;
+}
+
+CallTraffic LaneCommunicators::gather_parameters(Communicator& comm, ShardStore& store,
+                                                 const std::vector<int>& units) {
+  const size_t element = dtype_bytes(store.strategy().compute_dtype);
+  const BucketLayout layout(store, units);
+  const auto own = static_cast<size_t>(comm.rank());
+  const auto own_elements = static_cast<size_t>(layout.part[own]);
+  CallTraffic traffic;
+  traffic.in_elements = layout.part[own];
+  traffic.out_elements = layout.total;
+  traffic.sent_bytes = static_cast<int64_t>(own_elements * element) * (comm.size() - 1);
+  const std::vector<int64_t> part_bytes = scaled(layout.part, element);
+  const bool in_place = units.size() == 1;  // a single unit's pieces are rank-major as they lie
+  std::vector<std::byte> staging(in_place ? 0 : static_cast<size_t>(layout.total) * element);
+  if (in_place) {
+    auto* full = static_cast<std::byte*>(store.full_parameters(units[0]));
+    const std::byte* mine = static_cast<const std::byte*>(store.parameter_shard(units[0]));
+    comm.all_gather_v({mine, own_elements * element},
+                      {full, static_cast<size_t>(layout.total) * element}, part_bytes);
+    return traffic;
+  }
+  const auto full_of = [&](int u) { return store.full_parameters(u); };
+  copy_bucket(layout, store, units, element, staging.data(), true, comm.rank(), full_of);
+  comm.all_gather_v({staging.data() + static_cast<size_t>(layout.part_begin[own]) * element,
+                     own_elements * element},
+                    staging, part_bytes);
+  for (size_t r = 0; r < layout.part.size(); ++r) {
+    if (r != own) {
+      copy_bucket(layout, store, units, element, staging.data(), false, static_cast<int>(r), full_of);
+    }
+  }
+  return traffic;
+}
+
+CallTraffic LaneCommunicators::reduce_gradients(Communicator& comm, ShardStore& store,
+                                                const std::vector<int>& units, bool first_micro,
+                                                MemoryLedger& ledger) {
+  const DType dtype = store.strategy().gradient_dtype;
+  const size_t element = dtype_bytes(dtype);
+  const BucketLayout layout(store, units);
+  const auto own = static_cast<size_t>(comm.rank());
+  const auto own_bytes = static_cast<size_t>(layout.part[own]) * element;
+  const auto full_of = [&](int u) { return store.full_gradients(u); };
+  for (const int u : units) store.settle_gradients(u);
+
+  Buffer staging, sum(ledger, MemoryCategory::kCommunication, "reduce bucket", own_bytes);
+  auto* bucket = static_cast<std::byte*>(full_of(units[0]));
+  if (units.size() > 1) {
+    staging = Buffer(ledger, MemoryCategory::kCommunication, "reduce bucket",
+                     static_cast<size_t>(layout.total) * element);
+    bucket = static_cast<std::byte*>(staging.data());
+    copy_bucket(layout, store, units, element, bucket, true, -1, full_of);
+  }
+  comm.reduce_scatter_v(bucket, layout.part, sum.data(), dtype);
+  CallTraffic traffic;
+  traffic.in_elements = layout.total;
+  traffic.out_elements = layout.part[own];
+  traffic.sent_bytes = (layout.total - layout.part[own]) * static_cast<int64_t>(element);
+
+  const auto* piece = static_cast<const std::byte*>(sum.data());
+  const Sharding& shard = store.strategy().shard;
+  if (!shard.optimizer) {  // stage 0: everyone gets every sum
+    comm.all_gather_v({piece, own_bytes}, {bucket, static_cast<size_t>(layout.total) * element},
+                      scaled(layout.part, element));
+    traffic.sent_bytes += static_cast<int64_t>(own_bytes) * (comm.size() - 1);
+    if (staging) copy_bucket(layout, store, units, element, bucket, false, -1, full_of);
+    return traffic;
+  }
+  for (size_t i = 0; i < units.size(); ++i) {
+    const auto bytes = static_cast<size_t>(layout.piece[i][own]) * element;
+    if (shard.gradients) {
+      store.accumulate_shard(units[i], piece, first_micro);
+      store.close_full_gradients(units[i]);
+    } else {
+      std::memcpy(store.reduced_gradient(units[i]), piece, bytes);
+    }
+    piece += bytes;
+  }
+  return traffic;
+}
+
+}  // namespace vitrine

@@ -1,0 +1,46 @@
+// The communicators of one rank by lane, and the two collectives on units that a schedule asks for.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "run/shard_store.h"
+#include "schedule/action.h"
+
+namespace vitrine {
+
+// Bytes this rank gave to others, and elements, of one call: what the recorder notes.
+struct CallTraffic {
+  int64_t sent_bytes = 0, in_elements = 0, out_elements = 0;
+};
+
+class LaneCommunicators {
+ public:
+  // Makes the data group's communicators of the gather, reduce and compute lanes, one of all ranks for
+  // control, and one a direction and neighbouring pair of stages. Collective over all ranks.
+  LaneCommunicators(World* world, const Strategy& strategy, const MeshPlace& place);
+
+  Communicator& data(LaneId lane);
+  Communicator& control() { return *control_; }
+  // With another stage's rank, in one direction.
+  Communicator& pair(int peer, bool down);
+  World* world() const { return world_; }
+  bool alone() const { return world_ == nullptr || world_->size() == 1; }
+
+  // All-gathers the parameters of the units (one bucket) from every rank's piece into their full buffers.
+  CallTraffic gather_parameters(Communicator& comm, ShardStore& store, const std::vector<int>& units);
+  // Reduce-scatters the units' full gradients into this rank's pieces, then stage 0: back to everyone;
+  // stages 2, 3: into the accumulated shard, freeing the full buffers.
+  CallTraffic reduce_gradients(Communicator& comm, ShardStore& store, const std::vector<int>& units,
+                               bool first_micro, MemoryLedger& ledger);
+
+ private:
+  World* world_;
+  std::map<LaneId, std::shared_ptr<Communicator>> data_;
+  std::shared_ptr<Communicator> control_;
+  std::map<std::pair<int, bool>, std::shared_ptr<Communicator>> pairs_;
+};
+
+}  // namespace vitrine

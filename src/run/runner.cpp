@@ -1,0 +1,206 @@
+// Lanes, dependencies and errors of the runner.
+#include "run/runner.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "run/runner_names.h"
+
+namespace vitrine {
+
+Runner::Runner(const Graph& graph, const Strategy& strategy, const Schedule& schedule, ShardStore& store,
+               LaneCommunicators& comms, const Backend& backend, MemoryLedger& ledger, Recorder* recorder,
+               bool training)
+    : graph_(graph),
+      strategy_(strategy),
+      schedule_(schedule),
+      store_(store),
+      comms_(comms),
+      backend_(backend),
+      ledger_(ledger),
+      recorder_(recorder),
+      training_(training),
+      activations_(graph, schedule.blocks, strategy.recompute, training, ledger),
+      names_(std::make_unique<Names>(recorder, graph, comms.world())) {
+  int64_t scratch_bytes = 64;
+  for (const int block : schedule.blocks) {
+    const TapeLayout& layout = graph.blocks[static_cast<size_t>(block)].tape->layout();
+    scratch_bytes = std::max(scratch_bytes, layout.forward_scratch_bytes);
+    if (training) scratch_bytes = std::max(scratch_bytes, layout.backward_scratch_bytes);
+  }
+  scratch_ = Buffer(ledger, MemoryCategory::kWorkspace, "tape scratch", static_cast<size_t>(scratch_bytes));
+  done_.assign(schedule.actions.size(), 0);
+  compute_lane_ = recorder ? recorder->lane(lane_name(LaneId::kCompute)) : -1;
+  for (int i = 0; i < static_cast<int>(schedule.actions.size()); ++i) {
+    const LaneId id = schedule.actions[static_cast<size_t>(i)].lane;
+    if (id == LaneId::kCompute) {
+      compute_actions_.push_back(i);
+      continue;
+    }
+    auto it = std::find_if(lanes_.begin(), lanes_.end(), [&](auto& lane) { return lane->lane == id; });
+    if (it == lanes_.end()) {
+      lanes_.push_back(std::make_unique<LaneThread>());
+      lanes_.back()->lane = id;
+      if (recorder) lanes_.back()->recorder_lane = recorder->lane(lane_name(id));
+      it = lanes_.end() - 1;
+    }
+    (*it)->actions.push_back(i);
+  }
+  for (auto& lane : lanes_) {
+    lane->next = lane->actions.size();
+    lane->thread = std::thread([this, &lane = *lane] { lane_loop(lane); });
+  }
+}
+
+Runner::~Runner() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  for (auto& lane : lanes_) lane->thread.join();
+}
+
+bool Runner::ready(const Action& action) const {
+  return std::all_of(action.waits.begin(), action.waits.end(),
+                     [&](int wait) { return done_[static_cast<size_t>(wait)] != 0; });
+}
+
+void Runner::lane_loop(LaneThread& lane) {
+  for (;;) {
+    int index = -1;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] {
+        if (stop_) return true;
+        if (error_ || lane.next >= lane.actions.size()) return false;
+        index = lane.actions[lane.next];
+        return index < gate_ && ready(schedule_.actions[static_cast<size_t>(index)]);
+      });
+      if (stop_) return;
+    }
+    try {
+      execute(index, lane.recorder_lane);
+    } catch (...) {
+      fail(std::current_exception());
+      continue;
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      done_[static_cast<size_t>(index)] = 1;
+      ++lane.next;
+    }
+    changed_.notify_all();
+  }
+}
+
+void Runner::fail(std::exception_ptr error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!error_) error_ = error;
+  }
+  changed_.notify_all();
+  // Other lanes may be inside a collective that will now never end.
+  if (!comms_.alone()) comms_.world()->abort("an action failed");
+}
+
+void Runner::rethrow() {
+  std::exception_ptr error;
+  {
+    const std::lock_guard lock(mutex_);
+    error = error_;
+  }
+  std::rethrow_exception(error);
+}
+
+void Runner::wait_for(const Action& action) {
+  std::unique_lock lock(mutex_);
+  if (error_) {
+    lock.unlock();
+    rethrow();
+  }
+  if (ready(action)) return;
+  const int64_t start = now_ns();
+  changed_.wait(lock, [&] { return error_ || ready(action); });
+  lock.unlock();
+  const int64_t waited = now_ns() - start;
+  output_.exposed_comm_ns += waited;
+  if (recorder_ && recorder_->recording()) {
+    SpanRecord span;
+    span.start_ns = start;
+    span.duration_ns = waited;
+    span.name = names_->wait;
+    span.kind = SpanKind::kSync;
+    span.lane = compute_lane_;
+    span.step = static_cast<int32_t>(input_.step);
+    span.micro_batch = action.micro_batch;
+    if (action.block >= 0) span.block = names_->blocks[static_cast<size_t>(action.block)];
+    recorder_->span(span);
+  }
+  if (error_) rethrow();
+}
+
+void Runner::begin(const StepInput& input) {
+  activations_.clear();
+  input_ = input;
+  output_ = {};
+  loss_sum_ = 0;
+  update_scale_ = 1;
+  begin_ns_ = now_ns();
+  batch_loaded_.assign(static_cast<size_t>(strategy_.accumulation), false);
+  next_compute_ = 0;
+  if (training_) store_.begin_step();
+  {
+    const std::lock_guard lock(mutex_);
+    std::fill(done_.begin(), done_.end(), 0);
+    gate_ = 0;
+    for (auto& lane : lanes_) lane->next = 0;
+  }
+  changed_.notify_all();
+}
+
+void Runner::run_until(int end_action) {
+  {
+    const std::lock_guard lock(mutex_);
+    gate_ = std::max(gate_, end_action);
+  }
+  changed_.notify_all();
+  for (; next_compute_ < compute_actions_.size() && compute_actions_[next_compute_] < end_action;
+       ++next_compute_) {
+    const int index = compute_actions_[next_compute_];
+    const Action& action = schedule_.actions[static_cast<size_t>(index)];
+    wait_for(action);
+    try {
+      execute(index, compute_lane_);
+    } catch (...) {
+      fail(std::current_exception());
+      throw;
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      done_[static_cast<size_t>(index)] = 1;
+    }
+    changed_.notify_all();
+  }
+}
+
+StepOutput Runner::finish() {
+  run_until(static_cast<int>(schedule_.actions.size()));
+  Action everything;
+  for (int i = 0; i < static_cast<int>(schedule_.actions.size()); ++i) everything.waits.push_back(i);
+  wait_for(everything);
+  output_.duration_ns = now_ns() - begin_ns_;
+  return output_;
+}
+
+StepOutput Runner::step(const StepInput& input) {
+  begin(input);
+  return finish();
+}
+
+void Runner::hold_results(const std::vector<int>& edges) {
+  for (const int edge : edges) activations_.hold(edge);
+}
+
+}  // namespace vitrine

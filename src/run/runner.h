@@ -1,0 +1,129 @@
+// Executes a schedule: the compute lane on the caller's thread, every other lane on a worker of its own.
+#pragma once
+
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "run/activations.h"
+#include "run/collectives.h"
+#include "run/shard_store.h"
+#include "schedule/action.h"
+#include "timeline/recorder.h"
+
+namespace vitrine {
+
+// Named tensors of one micro-batch, as a loader gives them.
+using BatchViews = std::vector<std::pair<std::string, TensorView>>;
+
+// What one step needs from outside.
+struct StepInput {
+  int64_t step = 0;        // counts from 0; shown in traces and errors
+  int64_t update = 1;      // AdamW's step number, from 1: skipped steps do not count
+  double lr = 0;
+  OptimizerConfig optimizer;
+  double loss_scale = 1;
+  // Called on the compute lane before a micro-batch's forward; the views stay valid for the micro-step.
+  std::function<BatchViews(int micro)> batch;
+};
+
+struct StepOutput {
+  double loss = 0;           // mean over all micro-batches and ranks
+  double gradient_norm = 0;  // of the unscaled mean gradient, before clipping
+  bool overflow = false;     // a gradient was not finite: the update was left out
+  int64_t exposed_comm_ns = 0;  // compute lane waiting for communication
+  int64_t data_wait_ns = 0;
+  int64_t duration_ns = 0;
+};
+
+class Runner {
+ public:
+  // Everything is kept by reference and must outlive the runner. `recorder` may be null.
+  Runner(const Graph& graph, const Strategy& strategy, const Schedule& schedule, ShardStore& store,
+         LaneCommunicators& comms, const Backend& backend, MemoryLedger& ledger, Recorder* recorder,
+         bool training);
+  ~Runner();
+
+  // A whole step. Throws what an action threw; the world is then aborted and the runner is of no use.
+  StepOutput step(const StepInput& input);
+
+  // The same in parts, for callers with loops of their own: begin, run_until(schedule.forward_end[0]),
+  // ..., finish.
+  void begin(const StepInput& input);
+  void run_until(int end_action);
+  StepOutput finish();
+
+  // Keep these edges' values after the step, until the next begin().
+  void hold_results(const std::vector<int>& edges);
+  TensorView held(int edge, int micro) const { return activations_.value(edge, micro); }
+  // Unweighted losses of the micro-batches run so far on this rank, summed over terms with weights.
+  double local_loss() const { return loss_sum_; }
+
+ private:
+  struct LaneThread {
+    LaneId lane;
+    std::vector<int> actions;
+    size_t next = 0;
+    std::thread thread;
+    int32_t recorder_lane = -1;
+  };
+  struct Names;  // interned strings
+
+  void lane_loop(LaneThread& lane);
+  void execute(int index, int32_t recorder_lane);
+  bool ready(const Action& action) const;  // with mutex_ held
+  void wait_for(const Action& action);     // compute lane
+  void fail(std::exception_ptr error);
+  [[noreturn]] void rethrow();
+
+  void run_forward(const Action& action, int32_t lane);
+  void run_backward(const Action& action, int32_t lane);
+  void run_transfer(const Action& action, int32_t lane);
+  void run_norm(const Action& action, int32_t lane);
+  void load_batch(int micro, int32_t lane);
+  void bind_ports(int block, int micro, std::vector<TensorView>& inputs, std::vector<TensorView>& outputs,
+                  std::vector<TensorView>& parameters);
+  void record(const Action& action, SpanKind kind, StringId name, int32_t lane, int64_t start_ns);
+  void record_collective(const Action& action, SpanKind kind, const char* name, Communicator& comm,
+                         DType dtype, const CallTraffic& traffic, int32_t lane, int64_t start_ns);
+  OpObserver observer(const Action& action, int32_t lane);
+  void sample_memory();
+
+  const Graph& graph_;
+  const Strategy& strategy_;
+  const Schedule& schedule_;
+  ShardStore& store_;
+  LaneCommunicators& comms_;
+  const Backend& backend_;
+  MemoryLedger& ledger_;
+  Recorder* recorder_;
+  bool training_;
+  Activations activations_;
+  Buffer scratch_;
+  std::unique_ptr<Names> names_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<char> done_;
+  int gate_ = 0;          // actions below it may run
+  int64_t epoch_ = 0;     // steps begun
+  bool stop_ = false;
+  std::exception_ptr error_;
+  std::vector<std::unique_ptr<LaneThread>> lanes_;
+  std::vector<int> compute_actions_;
+  size_t next_compute_ = 0;
+  int32_t compute_lane_ = -1;
+
+  StepInput input_;
+  StepOutput output_;
+  double loss_sum_ = 0;
+  double update_scale_ = 1;
+  int64_t begin_ns_ = 0;
+  std::vector<bool> batch_loaded_;
+};
+
+}  // namespace vitrine

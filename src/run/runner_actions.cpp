@@ -1,0 +1,341 @@
+// What each kind of action does.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "core/error.h"
+#include "run/runner.h"
+#include "run/runner_names.h"
+
+namespace vitrine {
+namespace {
+
+double scalar(const TensorView& view) {
+  double value = 0;
+  convert(DType::kF64, &value, view.dtype, view.data, 1);
+  return value;
+}
+
+}  // namespace
+
+void Runner::record(const Action& action, SpanKind kind, StringId name, int32_t lane, int64_t start_ns) {
+  if (!recorder_ || !recorder_->recording()) return;
+  SpanRecord span;
+  span.start_ns = start_ns;
+  span.duration_ns = now_ns() - start_ns;
+  span.name = name;
+  span.kind = kind;
+  span.lane = lane;
+  span.step = static_cast<int32_t>(input_.step);
+  span.micro_batch = action.micro_batch;
+  if (action.block >= 0) span.block = names_->blocks[static_cast<size_t>(action.block)];
+  recorder_->span(span);
+}
+
+void Runner::record_collective(const Action& action, SpanKind kind, const char* name, Communicator& comm,
+                               DType dtype, const CallTraffic& traffic, int32_t lane, int64_t start_ns) {
+  if (!recorder_ || !recorder_->recording()) return;
+  SpanRecord span;
+  span.start_ns = start_ns;
+  span.duration_ns = now_ns() - start_ns;
+  span.name = names_->action(action);
+  span.kind = kind;
+  span.lane = lane;
+  span.step = static_cast<int32_t>(input_.step);
+  span.micro_batch = action.micro_batch;
+  if (action.block >= 0) span.block = names_->blocks[static_cast<size_t>(action.block)];
+  CollectiveRecord collective;
+  collective.name = names_->intern(name);
+  collective.dtype = names_->intern(dtype_name(dtype));
+  collective.group = names_->group(comm, comm.global_ranks());
+  collective.sequence = names_->next_sequence(comm.name());
+  collective.in_elements = traffic.in_elements;
+  collective.out_elements = traffic.out_elements;
+  collective.sent_bytes = traffic.sent_bytes;
+  collective.peer = action.peer;
+  recorder_->collective(span, collective);
+}
+
+OpObserver Runner::observer(const Action& action, int32_t lane) {
+  return [this, &action, lane](const TapeNode& node, bool backward, int64_t start, int64_t end) {
+    SpanRecord span;
+    span.start_ns = start;
+    span.duration_ns = end - start;
+    span.name = (backward ? names_->backward_operations : names_->operations).at(node.op->name);
+    span.kind = SpanKind::kOperation;
+    span.lane = lane;
+    span.step = static_cast<int32_t>(input_.step);
+    span.micro_batch = action.micro_batch;
+    span.block = names_->blocks[static_cast<size_t>(action.block)];
+    recorder_->span(span);
+  };
+}
+
+void Runner::sample_memory() {
+  if (recorder_ && recorder_->wants_memory()) recorder_->memory_sample(now_ns(), ledger_.by_category());
+}
+
+void Runner::load_batch(int micro, int32_t lane) {
+  const auto m = static_cast<size_t>(micro);
+  if (batch_loaded_[m]) return;
+  batch_loaded_[m] = true;
+  const int64_t start = now_ns();
+  const BatchViews views = input_.batch(micro);
+  const int64_t waited = now_ns() - start;
+  output_.data_wait_ns += waited;
+  Action action;
+  action.micro_batch = micro;
+  record(action, SpanKind::kData, names_->data, lane, start);
+  for (size_t e = 0; e < graph_.edges.size(); ++e) {
+    if (graph_.edges[e].producer >= 0) continue;
+    const std::string name = graph_.edges[e].name.substr(6);
+    const auto it = std::find_if(views.begin(), views.end(), [&](auto& view) { return view.first == name; });
+    if (it == views.end()) throw ConfigError("the data has no \"" + name + "\", which the model reads");
+    activations_.set_batch(static_cast<int>(e), micro, it->second);
+  }
+}
+
+void Runner::bind_ports(int block, int micro, std::vector<TensorView>& inputs,
+                        std::vector<TensorView>& outputs, std::vector<TensorView>& parameters) {
+  const GraphBlock& b = graph_.blocks[static_cast<size_t>(block)];
+  for (const int e : b.inputs) inputs.push_back(activations_.value(e, micro));
+  for (const int e : b.outputs) outputs.push_back(activations_.value(e, micro));
+  for (const ParameterUse use : graph_.parameters->uses[static_cast<size_t>(block)]) {
+    // In backward a unit whose values are not read need not be there.
+    const Unit& unit = graph_.parameters->units[static_cast<size_t>(use.unit)];
+    const UnitParameter& p = unit.parameters[static_cast<size_t>(use.parameter)];
+    parameters.push_back(store_.available(use.unit) ? store_.parameter(use)
+                                                    : TensorView{nullptr, p.shape, strategy_.compute_dtype});
+  }
+}
+
+void Runner::run_forward(const Action& action, int32_t lane) {
+  load_batch(action.micro_batch, lane);
+  const int64_t start = now_ns();
+  const GraphBlock& block = graph_.blocks[static_cast<size_t>(action.block)];
+  const int micro = action.micro_batch;
+  for (const int e : block.outputs) activations_.write_value(e, micro);
+  std::vector<TensorView> inputs, outputs, parameters;
+  bind_ports(action.block, micro, inputs, outputs, parameters);
+  const bool keep = training_ && !strategy_.recompute && block.tape->needs_backward();
+  TapeBindings bindings;
+  bindings.inputs = inputs;
+  bindings.outputs = outputs;
+  bindings.parameters = parameters;
+  bindings.saved = activations_.allocate_saved(action.block, micro);
+  bindings.scratch = scratch_.data();
+  const OpObserver watch = observer(action, lane);
+  block.tape->forward(backend_, bindings, recorder_ && recorder_->wants_operations() ? &watch : nullptr);
+  sample_memory();
+  if (!keep) activations_.free_saved(action.block, micro);
+  for (const int e : block.outputs) {
+    const double weight = graph_.edges[static_cast<size_t>(e)].loss_weight;
+    if (weight != 0) loss_sum_ += weight * scalar(activations_.value(e, micro));
+  }
+  record(action, SpanKind::kForward, names_->action(action), lane, start);
+  for (const int e : block.inputs) activations_.done_with_value(e, micro);
+}
+
+void Runner::run_backward(const Action& action, int32_t lane) {
+  const int64_t start = now_ns();
+  const GraphBlock& block = graph_.blocks[static_cast<size_t>(action.block)];
+  const Tape& tape = *block.tape;
+  const int micro = action.micro_batch;
+  std::vector<TensorView> inputs, outputs, parameters, doutputs;
+  bind_ports(action.block, micro, inputs, outputs, parameters);
+  // Losses start the backward: d(scaled mean loss) / d(this micro-batch's loss).
+  for (const int e : block.outputs) {
+    const Edge& edge = graph_.edges[static_cast<size_t>(e)];
+    if (edge.loss_weight != 0 && edge.requires_grad) {
+      const auto parts = static_cast<double>(strategy_.accumulation * strategy_.mesh.data);
+      const double seed = edge.loss_weight * input_.loss_scale / parts;
+      const GradView target = activations_.gradient_target(e, micro);
+      convert(edge.type.dtype, target.view.data, DType::kF64, &seed, 1);
+    }
+    doutputs.push_back(activations_.gradient(e, micro));
+  }
+  std::vector<GradView> dinputs, dparameters;
+  for (size_t port = 0; port < block.inputs.size(); ++port) {
+    const bool wanted = tape.inputs()[port].requires_grad;
+    dinputs.push_back(wanted ? activations_.gradient_target(block.inputs[port], micro) : GradView{});
+  }
+  for (const ParameterUse use : graph_.parameters->uses[static_cast<size_t>(action.block)]) {
+    dparameters.push_back(store_.gradient(use));
+  }
+  TapeBindings bindings;
+  bindings.inputs = inputs;
+  bindings.outputs = outputs;
+  bindings.parameters = parameters;
+  bindings.doutputs = doutputs;
+  bindings.dinputs = dinputs;
+  bindings.dparameters = dparameters;
+  bindings.scratch = scratch_.data();
+  const OpObserver watch = observer(action, lane);
+  const OpObserver* observed = recorder_ && recorder_->wants_operations() ? &watch : nullptr;
+  if (strategy_.recompute) {
+    const int64_t again = now_ns();
+    bindings.saved = activations_.allocate_saved(action.block, micro);
+    tape.recompute(backend_, bindings, observed);
+    record(action, SpanKind::kRecompute, names_->action(action), lane, again);
+  } else {
+    bindings.saved = activations_.saved(action.block, micro);
+  }
+  tape.backward(backend_, bindings, observed);
+  sample_memory();
+  activations_.free_saved(action.block, micro);
+  for (size_t port = 0; port < block.outputs.size(); ++port) {
+    activations_.free_gradient(block.outputs[port], micro);
+    if (backward_keeps_output(tape, static_cast<int>(port), strategy_.recompute)) {
+      activations_.done_with_value(block.outputs[port], micro);
+    }
+  }
+  for (size_t port = 0; port < block.inputs.size(); ++port) {
+    if (backward_keeps_input(tape, static_cast<int>(port), strategy_.recompute)) {
+      activations_.done_with_value(block.inputs[port], micro);
+    }
+  }
+  record(action, SpanKind::kBackward, names_->action(action), lane, start);
+}
+
+void Runner::run_transfer(const Action& action, int32_t lane) {
+  const bool down = action.lane == LaneId::kSendDown || action.lane == LaneId::kReceiveDown;
+  const bool send = action.kind == ActionKind::kSend;
+  Communicator& comm = comms_.pair(action.peer, down);
+  const int other = 1 - comm.rank();
+  comm.set_context(input_.step, std::string(action_kind_name(action.kind)) + " of " +
+                                    graph_.edges[static_cast<size_t>(action.edge)].name);
+  const int64_t start = now_ns();
+  CallTraffic traffic;
+  const TensorType& type = graph_.edges[static_cast<size_t>(action.edge)].type;
+  const auto bytes = static_cast<size_t>(type.bytes());
+  if (send) {
+    const TensorView view = down ? activations_.value(action.edge, action.micro_batch)
+                                 : activations_.gradient(action.edge, action.micro_batch);
+    VITRINE_ASSERT(view);
+    comm.send({static_cast<const std::byte*>(view.data), bytes}, other);
+    traffic.sent_bytes = static_cast<int64_t>(bytes);
+    traffic.in_elements = type.shape.elements();
+    if (down) {
+      activations_.done_with_value(action.edge, action.micro_batch);
+    } else {
+      activations_.free_gradient(action.edge, action.micro_batch);
+    }
+  } else {
+    traffic.out_elements = type.shape.elements();
+    if (down) {
+      const TensorView view = activations_.write_value(action.edge, action.micro_batch);
+      comm.receive({static_cast<std::byte*>(view.data), bytes}, other);
+    } else {
+      Buffer incoming(ledger_, MemoryCategory::kCommunication, "received gradient", bytes);
+      comm.receive({static_cast<std::byte*>(incoming.data()), bytes}, other);
+      activations_.add_gradient(action.edge, action.micro_batch, {incoming.data(), type.shape, type.dtype});
+    }
+  }
+  record_collective(action, send ? SpanKind::kSend : SpanKind::kReceive, send ? "send" : "receive", comm,
+                    type.dtype, traffic, lane, start);
+}
+
+// Combines every rank's exact sum of squares and loss in rank order, so all ranks know the same bits.
+void Runner::run_norm(const Action& action, int32_t lane) {
+  const int64_t start = now_ns();
+  ExactSum squares;
+  for (int u = 0; u < static_cast<int>(store_.table().units.size()); ++u) {
+    // Alone, nothing was reduced: what no use contributed to is still to be zeroed.
+    if (store_.ranks() == 1 && store_.local(u) && !store_.table().units[static_cast<size_t>(u)].frozen) {
+      store_.settle_gradients(u);
+    }
+  }
+  store_.add_gradient_squares(squares);
+  double loss = loss_sum_;
+  if (!comms_.alone()) {
+    static_assert(kControlBytes == (ExactSum::kLimbs + 2) * 8);
+    std::array<int64_t, ExactSum::kLimbs + 2> message{};
+    std::copy(squares.limbs().begin(), squares.limbs().end(), message.begin());
+    message[ExactSum::kLimbs] = std::bit_cast<int64_t>(loss_sum_);
+    Communicator& comm = comms_.control();
+    comm.set_context(input_.step, "gradient norm");
+    std::vector<int64_t> all(message.size() * static_cast<size_t>(comm.size()));
+    const int64_t communicate = now_ns();
+    comm.all_gather(std::as_bytes(std::span(message)), std::as_writable_bytes(std::span(all)));
+    output_.exposed_comm_ns += now_ns() - communicate;
+    CallTraffic traffic;
+    traffic.sent_bytes = kControlBytes * (comm.size() - 1);
+    traffic.in_elements = kControlBytes;
+    traffic.out_elements = kControlBytes * comm.size();
+    record_collective(action, SpanKind::kCollective, "all_gather", comm, DType::kU8, traffic, lane,
+                      communicate);
+    squares = {};
+    loss = 0;
+    for (size_t r = 0; r < all.size(); r += message.size()) {
+      ExactSum other;
+      std::copy_n(all.begin() + static_cast<ptrdiff_t>(r), ExactSum::kLimbs, other.limbs().begin());
+      squares.add(other);
+      loss += std::bit_cast<double>(all[r + ExactSum::kLimbs]);
+    }
+  }
+  output_.loss = loss / static_cast<double>(strategy_.accumulation * strategy_.mesh.data);
+  const double norm = std::sqrt(squares.value()) / input_.loss_scale;
+  output_.overflow = !std::isfinite(norm);
+  output_.gradient_norm = norm;
+  const double clip = input_.optimizer.clip;
+  update_scale_ = (clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1.0) / input_.loss_scale;
+  record(action, SpanKind::kOptimizer, names_->norm, lane, start);
+}
+
+void Runner::execute(int index, int32_t lane) {
+  const Action& action = schedule_.actions[static_cast<size_t>(index)];
+  const int64_t start = now_ns();
+  const auto context = [&](Communicator& comm) {
+    const std::string what = std::string(action_kind_name(action.kind)) + " of " +
+                             graph_.blocks[static_cast<size_t>(action.block)].name;
+    comm.set_context(input_.step, what);
+    comms_.world()->progress(input_.step, what);
+  };
+  switch (action.kind) {
+    case ActionKind::kForward:
+      return run_forward(action, lane);
+    case ActionKind::kBackward:
+      return run_backward(action, lane);
+    case ActionKind::kSend:
+    case ActionKind::kReceive:
+      return run_transfer(action, lane);
+    case ActionKind::kNorm:
+      return run_norm(action, lane);
+    case ActionKind::kGather:
+    case ActionKind::kPublish: {
+      if (action.kind == ActionKind::kPublish && output_.overflow) return;
+      Communicator& comm = comms_.data(action.lane);
+      context(comm);
+      if (action.kind == ActionKind::kGather) {
+        for (const int unit : action.units) store_.open_gathered(unit);
+      }
+      const CallTraffic traffic = comms_.gather_parameters(comm, store_, action.units);
+      record_collective(action, SpanKind::kGather, "all_gather", comm, strategy_.compute_dtype, traffic,
+                        lane, start);
+      if (action.lane == LaneId::kCompute) output_.exposed_comm_ns += now_ns() - start;
+      return;
+    }
+    case ActionKind::kRelease:
+      for (const int unit : action.units) store_.close_gathered(unit);
+      return;
+    case ActionKind::kReduce: {
+      Communicator& comm = comms_.data(action.lane);
+      context(comm);
+      const CallTraffic traffic =
+          comms_.reduce_gradients(comm, store_, action.units, action.first_micro, ledger_);
+      record_collective(action, SpanKind::kReduce, "reduce_scatter", comm, strategy_.gradient_dtype,
+                        traffic, lane, start);
+      if (action.lane == LaneId::kCompute) output_.exposed_comm_ns += now_ns() - start;
+      return;
+    }
+    case ActionKind::kUpdate:
+      if (!output_.overflow) {
+        store_.update(action.units[0], input_.optimizer, input_.lr, input_.update, update_scale_);
+      }
+      record(action, SpanKind::kOptimizer, names_->action(action), lane, start);
+      return;
+  }
+}
+
+}  // namespace vitrine

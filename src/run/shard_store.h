@@ -1,0 +1,97 @@
+// Parameters, gradients and optimizer state of one rank, sharded or not: ZeRO 0-3 as settings of one store.
+#pragma once
+
+#include <mutex>
+#include <vector>
+
+#include "core/buffer.h"
+#include "optim/optim.h"
+#include "schedule/parameters.h"
+
+namespace vitrine {
+
+// The arrays that a checkpoint and an update speak of.
+enum class OptimizerState : uint8_t { kMaster, kExpAvg, kExpAvgSq };
+
+// Full buffers hold count * padded elements (count = ranks of the data group), so that rank r's piece is
+// elements [r * padded, (r + 1) * padded); padding is zero and stays zero. Methods of different units may
+// be called from different lanes; of one unit, the schedule orders them.
+class ShardStore {
+ public:
+  // Allocates and initialises what this rank holds of the units in `blocks` (its pipeline stage).
+  ShardStore(const ParameterTable& table, const Strategy& strategy, const MeshPlace& place,
+             const std::vector<int>& blocks, uint64_t seed, MemoryLedger& ledger);
+
+  const ParameterTable& table() const { return table_; }
+  bool local(int unit) const { return !slots_[index(unit)].skipped; }
+  int ranks() const { return ranks_; }
+  // What this rank owns of a unit: the canonical shard, at every stage.
+  ShardRange shard(int unit) const;
+  // What this rank updates: everything at stage 0, its shard otherwise.
+  ShardRange updated(int unit) const;
+
+  // --- parameters -----------------------------------------------------------------------------
+  // Whole parameter. The unit must be resident or gathered.
+  TensorView parameter(ParameterUse use) const;
+  bool resident(int unit) const;  // held in full all the time
+  bool available(int unit) const { return resident(unit) || slots_[index(unit)].gathered; }
+  // Elements [updated.begin, ...) as stored by this rank.
+  void* parameter_shard(int unit) const;
+  // The full buffer: the resident one, or the gathered one (allocated by open_gathered).
+  void* full_parameters(int unit) const;
+  void open_gathered(int unit);
+  void close_gathered(int unit);
+
+  // --- gradients ------------------------------------------------------------------------------
+  // Where backward of one use writes: over it the first time since the step began (stages 0, 1) or since
+  // the unit's last reduction (2, 3), added to it afterwards (accumulation, tied weights).
+  GradView gradient(ParameterUse use);
+  // Zeroes what no use contributed to since the last reduction, and padding: call before reducing.
+  void settle_gradients(int unit);
+  // The full gradient buffer of this micro-step (stages 2, 3) or of the step (0, 1). Frees it when
+  // `close` (stages 2, 3).
+  void* full_gradients(int unit) const;
+  void close_full_gradients(int unit);
+  // This rank's reduced gradient, element shard(unit).begin first.
+  void* reduced_gradient(int unit) const;
+  // Stages 2, 3: adds (or writes, in the first micro-step) a reduced piece of shard(unit).size() elements.
+  void accumulate_shard(int unit, const void* piece, bool first);
+  // Called at the start of a step.
+  void begin_step();
+
+  // --- state ----------------------------------------------------------------------------------
+  // fp32, updated(unit).size() elements from updated(unit).begin. Null for frozen units' moments.
+  float* state(int unit, OptimizerState kind) const;
+  // Adds the squares of this rank's shard of every trainable local unit.
+  void add_gradient_squares(ExactSum& sum) const;
+  // AdamW on updated(unit); `step` counts from 1.
+  void update(int unit, const OptimizerConfig& config, double lr, int64_t step, double gradient_scale);
+  // After states were loaded: parameters from the masters.
+  void refresh_parameters(int unit);
+
+  const Strategy& strategy() const { return strategy_; }
+
+ private:
+  struct Slot {
+    bool skipped = false;
+    Buffer parameters, gathered, gradients, transient, master, exp_avg, exp_avg_sq;
+    std::vector<bool> touched;  // parameters whose full gradient holds a contribution
+  };
+  static size_t index(int unit) { return static_cast<size_t>(unit); }
+  const Unit& unit_of(int unit) const { return table_.units[index(unit)]; }
+  size_t compute_bytes(int64_t elements) const {
+    return static_cast<size_t>(elements) * dtype_bytes(strategy_.compute_dtype);
+  }
+  size_t gradient_bytes(int64_t elements) const {
+    return static_cast<size_t>(elements) * dtype_bytes(strategy_.gradient_dtype);
+  }
+  bool sharded_parameters(int unit) const;
+
+  const ParameterTable& table_;
+  Strategy strategy_;
+  int ranks_, rank_index_;
+  MemoryLedger& ledger_;
+  std::vector<Slot> slots_;
+};
+
+}  // namespace vitrine

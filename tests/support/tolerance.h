@@ -1,0 +1,31 @@
+// Every tolerance of the tests, each with its reason.
+#pragma once
+
+#include "core/dtype.h"
+
+namespace vitrine::test {
+
+// Central differences in f64 with step 1e-5: truncation h² f''' / 6 is about 1e-10 and rounding
+// 1e-16 / h about 1e-11, so an error of 1e-6 of the largest gradient is a wrong formula.
+constexpr double kJacobianStep = 1e-5;
+constexpr double kJacobian = 1e-6;
+
+// Fast row against the oracle, as the largest error over the largest value of a tensor. f32: sums
+// of up to 1000 products (2^-24 each, growing with the root) and exp to 2 ulp. bf16 and f16: one
+// rounding of the result (2^-9, 2^-12) and one of an intermediate that the fast row keeps narrow,
+// with a factor of two.
+constexpr double fast_row(DType dtype) {
+  switch (dtype) {
+    case DType::kBF16:
+      return 0x1p-7;
+    case DType::kF16:
+      return 0x1p-10;
+    default:
+      return 1e-5;
+  }
+}
+
+// PyTorch's f32 results against the f64 reference row.
+constexpr double kGolden = 1e-5;
+
+}  // namespace vitrine::test
