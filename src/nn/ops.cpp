@@ -143,5 +143,7 @@ Value take_token(TapeBuilder& tape, Value x, int64_t index) {
 
 Value mean_pool(TapeBuilder& tape, Value x) { return tape.apply("mean_pool", {}, {x}); }
 
+Value flatten_frames(TapeBuilder& tape, Value x) { return tape.apply("flatten_frames", {}, {x}); }
+
 }  // namespace nn
 }  // namespace vitrine

@@ -44,5 +44,6 @@ Value shift_window(TapeBuilder& tape, Value window, Value next);
 Value prepend_token(TapeBuilder& tape, Value x, Value token);
 Value take_token(TapeBuilder& tape, Value x, int64_t index);
 Value mean_pool(TapeBuilder& tape, Value x);
+Value flatten_frames(TapeBuilder& tape, Value x);
 
 }  // namespace vitrine::nn

@@ -8,7 +8,7 @@ namespace {
 constexpr char kPatchify[] = "patchify", kUnpatchify[] = "unpatchify",
                kDifference[] = "frame_difference", kSlice[] = "time_slice",
                kShift[] = "shift_window", kPrepend[] = "prepend_token", kTake[] = "take_token",
-               kMeanPool[] = "mean_pool";
+               kMeanPool[] = "mean_pool", kFlatten[] = "flatten_frames";
 
 void check_rank(const char* op, const char* what, const Shape& shape, int rank) {
   if (shape.rank() != rank)
@@ -118,6 +118,13 @@ OpSignature infer_mean_pool(const Attrs&, Types in) {
   return {.out = {{Shape{in[0].shape[0], in[0].shape[2]}, in[0].dtype}}, .saved = {}};
 }
 
+OpSignature infer_flatten_frames(const Attrs&, Types in) {
+  check_one(kFlatten, in);
+  check_rank(kFlatten, "x [B, T, S, D]", in[0].shape, 4);
+  const Shape& x = in[0].shape;
+  return {.out = {{Shape{x[0] * x[1], x[2], x[3]}, in[0].dtype}}, .saved = {}};
+}
+
 // Only what is copied is read, so a forward moves its output twice.
 template <OpSignature (*Infer)(const Attrs&, Types)>
 Cost copy_cost(const Attrs& attrs, Types in) {
@@ -211,6 +218,15 @@ std::vector<OpDef> layout_ops() {
        infer_mean_pool,
        arithmetic_cost<infer_mean_pool, 1>,
        gradient_cost<infer_mean_pool, 1>},
+      {kFlatten,
+       1,
+       1,
+       1,
+       0,
+       0,
+       infer_flatten_frames,
+       copy_cost<infer_flatten_frames>,
+       gradient_cost<infer_flatten_frames, 0>},
   };
 }
 

@@ -211,6 +211,12 @@ void mean_pool_backward(const OpCall&, Views dout, Gradients din) {
   store_gradient(din[0], dx);
 }
 
+void flatten_frames_forward(const OpCall& call) { store(call.out[0], load(call.in[0])); }
+
+void flatten_frames_backward(const OpCall&, Views dout, Gradients din) {
+  store_gradient(din[0], load(dout[0]));
+}
+
 }  // namespace
 
 void add_layout(Backend& backend) {
@@ -222,6 +228,7 @@ void add_layout(Backend& backend) {
   backend.add("prepend_token", {prepend_token_forward, guarded<prepend_token_backward>});
   backend.add("take_token", {take_token_forward, guarded<take_token_backward>});
   backend.add("mean_pool", {mean_pool_forward, guarded<mean_pool_backward>});
+  backend.add("flatten_frames", {flatten_frames_forward, guarded<flatten_frames_backward>});
 }
 
 }  // namespace vitrine::reference
