@@ -32,6 +32,7 @@ class GlooCommunicator : public Communicator, public Abortable {
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(ranks_.size()); }
+  const std::vector<int>& global_ranks() const override { return ranks_; }
   const std::string& name() const override { return name_; }
   void all_gather(std::span<const std::byte> in, std::span<std::byte> out) override;
   void all_to_all(std::span<const std::byte> in, std::span<std::byte> out) override;

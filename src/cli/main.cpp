@@ -1,0 +1,62 @@
+// vitrine: plan, train and see through large-model training.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <new>
+
+#include "cli/commands.h"
+#include "cli/terminal.h"
+#include "core/error.h"
+
+namespace {
+
+// OpenMP reads its settings when the process starts: compute threads must not spin while they wait, or the
+// communication lanes starve.
+void restart_with_passive_waits(char** argv) {
+  if (std::getenv("OMP_WAIT_POLICY") || std::getenv("VITRINE_RESTARTED")) return;
+  setenv("OMP_WAIT_POLICY", "passive", 1);
+  setenv("VITRINE_RESTARTED", "1", 1);
+  execv("/proc/self/exe", argv);  // on failure the program just goes on
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{"Train large models and video world models with ZeRO, and see what happened."};
+  app.set_version_flag("--version", "vitrine 0.1.0");
+  app.require_subcommand(1);
+  app.footer("`vitrine COMMAND --help` shows each command with an example.");
+  vitrine::CommandAction action;
+  const vitrine::CommandLine line{{argv + 1, argv + argc}};
+  vitrine::add_train(app, action, line);
+  vitrine::add_demo(app, action, line);
+  vitrine::add_rollout(app, action, line);
+  vitrine::add_data(app, action);
+  vitrine::add_report(app, action);
+  vitrine::add_bench(app, action);
+  vitrine::add_explain(app, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  return action();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  restart_with_passive_waits(argv);
+  try {
+    return run(argc, argv);
+  } catch (const vitrine::UsageError& error) {
+    vitrine::print_error(error.what());
+    return 2;
+  } catch (const std::bad_alloc&) {
+    vitrine::print_error("the system has no memory left");
+    return 1;
+  } catch (const std::exception& error) {
+    vitrine::print_error(error.what());
+    return 1;
+  }
+}
