@@ -39,9 +39,9 @@ int train_command(const RunConfig& config, const std::string& run_folder, int ra
     options.resume = resume;
     options.world = world;
     if (first && !quiet && !json) {
-      for (const Remark& remark : config.remarks) {
-        if (remark.status != RemarkStatus::kUsed) bar.message("note: " + remark_line(remark));
-      }
+      const std::string notes =
+          remarks_text(config.remarks, {Remark::Status::kIgnored, Remark::Status::kNotYet});
+      if (!notes.empty()) bar.message(notes);
       options.on_progress = [&](const ProgressLine& progress) { bar.show(progress); };
       options.on_message = [&](const std::string& text) { bar.message(text); };
     }

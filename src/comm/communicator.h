@@ -72,13 +72,13 @@ class Communicator {
     what_ = what;
   }
 
+  // "all_gather (gather of body.3, step 7, group 'gather')": how errors begin.
+  std::string describe(const std::string& collective) const;
+
  protected:
   // all_to_all for reduce_scatter: peers' pieces by rank, the own piece neither moved nor given
   // room, so `out` is size() - 1 pieces.
   virtual void exchange(std::span<const std::byte> in, std::span<std::byte> out) = 0;
-  // "all_gather (gather of body.3, step 7, group 'gather')": how errors begin.
-  std::string describe(const std::string& collective) const;
-
   int64_t step_ = -1;
   std::string what_;  // e.g. "reduce of body.3"
 

@@ -48,13 +48,14 @@ Control::Control(const RankEnvironment& environment, milliseconds timeout)
 
 Control::~Control() {
   stop_ = true;
-  bool failed;
+  std::optional<std::pair<std::string, int>> failure;
   {
     const std::lock_guard lock(mutex_);
-    failed = failure_.has_value();
+    failure = failure_;
   }
   try {
-    line_->report_leaving(failed);
+    if (failure) line_->report_aborted(failure->first);
+    line_->report_leaving();
   } catch (const CommError&) {
   }
   line_->stop_notices();
@@ -97,14 +98,28 @@ void Control::fail_all(const std::string& why, int missing_rank) noexcept {
   }
 }
 
+void Control::abort(const std::string& reason) noexcept {
+  const std::string rank = std::to_string(environment_.rank);
+  try {
+    line_->report_aborted(reason);
+  } catch (const CommError&) {
+    // Broken connections will tell the others.
+  }
+  fail_all("aborted by rank " + rank + ": " + reason, -1);
+}
+
 void Control::run() {
   Deadline next = steady_clock::now();
   try {
     while (!stop_) {
       if (steady_clock::now() >= next) report(next);
-      for (const int rank : line_->wait_for_notices(next)) {
-        fail_all("rank " + std::to_string(rank) + " is gone", rank);
-      }
+      const std::vector<int> lost = line_->wait_for_notices(next);
+      if (lost.empty() || stop_) continue;
+      // It may be a victim itself; the store knows what came first.
+      const World::Suspect cause = suspect();
+      const bool known = cause.rank >= 0;
+      fail_all(known ? cause.sentence : "rank " + std::to_string(lost[0]) + " is gone",
+               known ? cause.rank : lost[0]);
     }
   } catch (const CommError&) {
     if (!stop_) fail_all("rank 0 is gone", 0);
@@ -182,7 +197,7 @@ World::Suspect Control::judge(const std::vector<RankStatus>& table,
   };
   const auto name = [](int r) { return "rank " + std::to_string(r); };
   const int ranks = static_cast<int>(table.size());
-  int gone = -1, silent = -1, gave_up = -1, behind = -1, left = -1;
+  int gone = -1, silent = -1, gave_up = -1, aborted = -1, behind = -1, left = -1;
   for (int r = 0; r < ranks; ++r) {
     const RankStatus& s = table[static_cast<size_t>(r)];
     const auto earlier = [&](int64_t RankStatus::*order, int best) {
@@ -191,6 +206,7 @@ World::Suspect Control::judge(const std::vector<RankStatus>& table,
     if (s.state == State::kGone && earlier(&RankStatus::gone_order, gone)) gone = r;
     if (s.state == State::kAlive && s.silent_ms > kSilentMs && silent < 0) silent = r;
     if (!s.waited_for.empty() && earlier(&RankStatus::waited_order, gave_up)) gave_up = r;
+    if (s.aborted_order > 0 && earlier(&RankStatus::aborted_order, aborted)) aborted = r;
     if (s.state == State::kLeft && left < 0 && r != environment_.rank) left = r;
     if (behind < 0 || place(r) < place(behind)) behind = r;
   }
@@ -207,6 +223,9 @@ World::Suspect Control::judge(const std::vector<RankStatus>& table,
       if (r >= 0 && r < ranks && (best < 0 || place(r) < place(best))) best = r;
     }
     if (best >= 0) return {best, lag(best)};
+  }
+  if (aborted >= 0) {
+    return {aborted, name(aborted) + " aborted: " + table[static_cast<size_t>(aborted)].aborted};
   }
   if (!last_word) return {};
   if (left >= 0) return {left, name(left) + " has left"};

@@ -36,6 +36,8 @@ class Control {
   void progress(int64_t step, const std::string& what);
   // Remembers what to end when a rank is gone; fails it at once when that has happened.
   void watch(const std::weak_ptr<Abortable>& target);
+  // This rank stops the run: tells the others and fails everything here.
+  void abort(const std::string& reason) noexcept;
   // Fails everything that is watched; the first reason counts.
   void fail_all(const std::string& why, int missing_rank) noexcept;
   // Tells the store that this rank gave up waiting for these, so that other ranks can find the

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
-#include <functional>
 #include <map>
 
+#include "comm/call_checks.h"
 #include "comm/gloo_communicator.h"
 #include "core/error.h"
 #include "core/format.h"
@@ -85,24 +85,14 @@ class GlooWorld : public World {
 
   std::shared_ptr<Communicator> group(const std::vector<int>& ranks,
                                       const std::string& name) override {
-    const auto at = std::find(ranks.begin(), ranks.end(), rank());
-    const bool ascending =
-        std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal()) == ranks.end();
-    if (at == ranks.end() || !ascending || ranks.front() < 0 || ranks.back() >= size()) {
-      throw ConfigError("group '" + name + "': expected ascending ranks of 0.." +
-                        std::to_string(size() - 1) + " with rank " + std::to_string(rank()) +
-                        " among them");
-    }
-    const int group_rank = static_cast<int>(at - ranks.begin());
+    const int group_rank = check_group(name, ranks, rank(), size());
     auto made = std::make_shared<GlooCommunicator>(
         connect(ranks, group_rank, name), control_, ranks, group_rank, name, timeout_);
     control_->watch(made);
     return made;
   }
 
-  void abort(const std::string& reason) noexcept override {
-    control_->fail_all("aborted by rank " + std::to_string(rank()) + ": " + reason, -1);
-  }
+  void abort(const std::string& reason) noexcept override { control_->abort(reason); }
   Suspect suspect() override { return control_->suspect(); }
   void progress(int64_t step, const std::string& what) override { control_->progress(step, what); }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "comm/call_checks.h"
 #include "core/error.h"
 #include "core/format.h"
 
@@ -46,20 +47,8 @@ uint64_t GlooCommunicator::slot(Kind kind, uint64_t sequence, size_t bytes) {
   return static_cast<uint64_t>(kind) << 60 | (sequence & 0xffffffffu) << 28 | size_hash;
 }
 
-void GlooCommunicator::expect(bool fits, const char* collective, size_t wanted, size_t came) const {
-  if (fits) return;
-  throw ShapeError(format(
-      "%s: expected a buffer of %zu bytes, got %zu", describe(collective).c_str(), wanted, came));
-}
-
-void GlooCommunicator::expect_rank(const char* collective, int peer) const {
-  if (peer >= 0 && peer < size()) return;
-  throw ShapeError(
-      format("%s: rank %d is outside the group of %d", describe(collective).c_str(), peer, size()));
-}
-
 void GlooCommunicator::all_gather(std::span<const std::byte> in, std::span<std::byte> out) {
-  expect(out.size() == in.size() * count(), "all_gather", in.size() * count(), out.size());
+  check_bytes(*this, "all_gather", in.size() * count(), out.size());
   std::byte* mine = out.data() + own() * in.size();
   if (mine != in.data() && !in.empty()) std::memcpy(mine, in.data(), in.size());
   std::vector<Part> sends, receives;
@@ -71,8 +60,8 @@ void GlooCommunicator::all_gather(std::span<const std::byte> in, std::span<std::
 }
 
 void GlooCommunicator::all_to_all(std::span<const std::byte> in, std::span<std::byte> out) {
-  expect(out.size() == in.size(), "all_to_all", in.size(), out.size());
-  expect(in.size() % count() == 0, "all_to_all", in.size() / count() * count(), in.size());
+  check_bytes(*this, "all_to_all", in.size(), out.size());
+  check_bytes(*this, "all_to_all", in.size() / count() * count(), in.size());
   const size_t piece = in.size() / count();
   if (piece > 0) std::memcpy(out.data() + own() * piece, in.data() + own() * piece, piece);
   std::vector<Part> sends, receives;
@@ -99,8 +88,8 @@ void GlooCommunicator::all_to_all_v(std::span<const std::byte> in,
                                     std::span<const int64_t> in_bytes,
                                     std::span<std::byte> out,
                                     std::span<const int64_t> out_bytes) {
-  expect(in_bytes.size() == count(), "all_to_all_v", count(), in_bytes.size());
-  expect(out_bytes.size() == count(), "all_to_all_v", count(), out_bytes.size());
+  check_counts(*this, "all_to_all_v", in_bytes, in.size());
+  check_counts(*this, "all_to_all_v", out_bytes, out.size());
   std::vector<Part> sends, receives;
   size_t from = 0, to = 0;
   for (size_t r = 0; r < count(); ++r) {
@@ -111,12 +100,7 @@ void GlooCommunicator::all_to_all_v(std::span<const std::byte> in,
     from += sent;
     to += received;
   }
-  expect(from == in.size(), "all_to_all_v", from, in.size());
-  expect(to == out.size(), "all_to_all_v", to, out.size());
-  expect(in_bytes[own()] == out_bytes[own()],
-         "all_to_all_v (own piece)",
-         sends[own()].bytes,
-         receives[own()].bytes);
+  check_bytes(*this, "all_to_all_v (own piece)", sends[own()].bytes, receives[own()].bytes);
   if (sends[own()].bytes > 0) {
     std::memcpy(receives[own()].data, sends[own()].data, sends[own()].bytes);
   }
@@ -124,7 +108,7 @@ void GlooCommunicator::all_to_all_v(std::span<const std::byte> in,
 }
 
 void GlooCommunicator::broadcast(std::span<std::byte> data, int root) {
-  expect_rank("broadcast", root);
+  check_peer(*this, "broadcast", root);
   const uint64_t sequence = collectives_++;
   const int n = size();
   // A binomial tree: in counted from the root, rank v gets the data from v without its lowest bit.
@@ -144,13 +128,13 @@ void GlooCommunicator::broadcast(std::span<std::byte> data, int root) {
 }
 
 void GlooCommunicator::send(std::span<const std::byte> data, int to) {
-  expect_rank("send", to);
+  check_peer(*this, "send", to);
   const uint64_t sequence = sent_[static_cast<size_t>(to)]++;
   transfer("send", Kind::kSend, sequence, {{to, writable(data), data.size()}}, {});
 }
 
 void GlooCommunicator::receive(std::span<std::byte> data, int from) {
-  expect_rank("receive", from);
+  check_peer(*this, "receive", from);
   const uint64_t sequence = received_[static_cast<size_t>(from)]++;
   transfer("receive", Kind::kSend, sequence, {}, {{from, data.data(), data.size()}});
 }

@@ -74,8 +74,6 @@ class GlooCommunicator : public Communicator, public Abortable {
   }
   size_t count() const { return ranks_.size(); }
   size_t own() const { return static_cast<size_t>(rank_); }
-  void expect(bool fits, const char* collective, size_t wanted, size_t came) const;
-  void expect_rank(const char* collective, int peer) const;
 
   // Does all transfers of one call. Sends and receives of one peer meet by `sequence`.
   void transfer(const char* collective,

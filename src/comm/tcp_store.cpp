@@ -27,7 +27,6 @@ struct TcpStoreServer::Connection {
   int rank = -1;  // known after "hello"
   bool control = false;
   bool leaving = false;
-  bool failed = false;
   bool broken = false;
   bool ended = false;     // and this was noted
   std::string waits_for;  // key of a pending "get"
@@ -185,9 +184,14 @@ void TcpStoreServer::handle_report(Connection& connection,
   } else if (request.size() == 2 && request[0] == "waited") {
     if (status.waited_order == 0) status.waited_order = ++waited_count_;
     if (status.waited_for.empty()) status.waited_for = request[1];
-  } else if (request.size() == 2 && request[0] == "leaving") {
+  } else if (request.size() == 2 && request[0] == "aborted") {
+    if (status.aborted_order == 0) {
+      status.aborted_order = ++aborted_count_;
+      status.aborted = request[1];
+    }
+    tell_others(connection.rank);
+  } else if (request.size() == 1 && request[0] == "leaving") {
     connection.leaving = true;
-    connection.failed = request[1] == "failed";
   } else {
     throw CommError("unknown request");
   }
@@ -214,17 +218,17 @@ void TcpStoreServer::connection_ended(Connection& connection) {
   if (connection.rank != 0) --others_;
   if (connection.leaving) {
     status.state = RankStatus::State::kLeft;
-    if (connection.failed) tell_everyone({"gone", std::to_string(connection.rank)});
     return;
   }
   status.state = RankStatus::State::kGone;
   status.gone_order = ++gone_count_;
-  tell_everyone({"gone", std::to_string(connection.rank)});
+  tell_others(connection.rank);
 }
 
-void TcpStoreServer::tell_everyone(const std::vector<std::string>& fields) {
+void TcpStoreServer::tell_others(int lost) {
   for (const auto& connection : connections_) {
-    if (connection->control && !connection->broken) reply(*connection, fields);
+    if (!connection->control || connection->broken || connection->rank == lost) continue;
+    reply(*connection, {"lost", std::to_string(lost)});
   }
 }
 

@@ -31,6 +31,8 @@ struct RankStatus {
   std::string what;          // of its last progress()
   std::string waited_for;    // ranks that it gave up waiting for, "2 5"; "" for none
   int64_t waited_order = 0;  // 1 for the first rank that gave up
+  std::string aborted;       // why it stopped the run; "" when it did not
+  int64_t aborted_order = 0;
 };
 
 // Runs in rank 0's process, on one thread, until its end.
@@ -57,7 +59,7 @@ class TcpStoreServer {
   void reply(Connection& connection, const std::vector<std::string>& fields);
   void answer_waiting(const std::string& key);
   void connection_ended(Connection& connection);
-  void tell_everyone(const std::vector<std::string>& fields);
+  void tell_others(int lost);
   std::vector<std::string> table() const;
 
   Socket listener_;
@@ -70,7 +72,7 @@ class TcpStoreServer {
   std::map<std::string, std::string> values_;
   std::vector<RankStatus> ranks_;
   std::vector<std::chrono::steady_clock::time_point> heard_;
-  int64_t gone_count_ = 0, waited_count_ = 0;
+  int64_t gone_count_ = 0, waited_count_ = 0, aborted_count_ = 0;
   std::thread thread_;
 };
 
@@ -96,10 +98,10 @@ class TcpStoreClient {
   // Reports on a control connection: no answer comes.
   void report_progress(int64_t step, int64_t sequence, const std::string& what);
   void report_waited_for(const std::vector<int>& ranks);
-  // `failed`: after an error, so that others in the middle of a call with this rank must not wait
-  // for it.
-  void report_leaving(bool failed);
-  // Reads pending notices on a control connection: ranks that are gone, each once. Returns at the
+  // Others in the middle of a call with this rank must not wait for it.
+  void report_aborted(const std::string& why);
+  void report_leaving();
+  // Reads pending notices on a control connection: ranks that are gone or aborted. Returns at the
   // deadline, or earlier with notices. Throws CommError when rank 0 is gone.
   std::vector<int> wait_for_notices(Deadline deadline);
   // Ends a wait_for_notices() in another thread, and all later ones.

@@ -100,21 +100,23 @@ void TcpStoreClient::report_waited_for(const std::vector<int>& ranks) {
   post({"waited", join(names, " ")});
 }
 
-void TcpStoreClient::report_leaving(bool failed) { post({"leaving", failed ? "failed" : "done"}); }
+void TcpStoreClient::report_aborted(const std::string& why) { post({"aborted", why}); }
+
+void TcpStoreClient::report_leaving() { post({"leaving"}); }
 
 void TcpStoreClient::stop_notices() { shutdown(socket_.fd(), SHUT_RD); }
 
 std::vector<int> TcpStoreClient::wait_for_notices(Deadline deadline) {
-  std::vector<int> gone;
+  std::vector<int> lost;
   const bool open = !wait_readable(socket_, deadline) || incoming_.fill(socket_);
   while (const auto message = incoming_.next()) {
     const std::vector<std::string> fields = unpack(*message);
-    if (fields.size() == 2 && fields[0] == "gone") {
-      gone.push_back(static_cast<int>(parse_integer(fields[1])));
+    if (fields.size() == 2 && fields[0] == "lost") {
+      lost.push_back(static_cast<int>(parse_integer(fields[1])));
     }
   }
-  if (!open && gone.empty()) throw CommError("lost " + where_ + ": rank 0 is gone", 0);
-  return gone;
+  if (!open && lost.empty()) throw CommError("lost " + where_ + ": rank 0 is gone", 0);
+  return lost;
 }
 
 }  // namespace vitrine

@@ -13,12 +13,12 @@ namespace vitrine {
 // A connection begins with ["hello", kStoreGreeting, rank, ranks, "control" or "plain"], answered
 // by ["ok"] or ["error", why]. Requests: ["set", key, value], ["get", key], ["add", key, delta],
 // ["table"]; each is answered by ["ok", ...], "get" when the key is there. On control connections
-// the rank reports
-// ["progress", step, sequence, what], ["waited", ranks], ["leaving", "done" or "failed"]; the store
-// tells ["gone", rank].
+// the rank reports ["progress", step, sequence, what], ["waited", ranks], ["aborted", why],
+// ["leaving"]; the store tells the others ["lost", rank] when a rank aborts or its connection
+// breaks.
 constexpr const char* kStoreGreeting = "vitrine-store-1";
 
-constexpr size_t kStatusFields = 8;
+constexpr size_t kStatusFields = 10;
 
 inline int64_t parse_integer(const std::string& text) {
   int64_t value = 0;
@@ -39,7 +39,9 @@ inline void append_status(std::vector<std::string>& fields, const RankStatus& st
                  number(status.sequence),
                  status.what,
                  status.waited_for,
-                 number(status.waited_order)});
+                 number(status.waited_order),
+                 status.aborted,
+                 number(status.aborted_order)});
 }
 
 // The status whose first field is fields[at].
@@ -53,6 +55,8 @@ inline RankStatus status_at(const std::vector<std::string>& fields, size_t at) {
   status.what = fields.at(at + 5);
   status.waited_for = fields.at(at + 6);
   status.waited_order = parse_integer(fields.at(at + 7));
+  status.aborted = fields.at(at + 8);
+  status.aborted_order = parse_integer(fields.at(at + 9));
   return status;
 }
 

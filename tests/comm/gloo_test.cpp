@@ -117,6 +117,10 @@ TEST(GlooWorld, AbortWakesEveryLaneOfEveryRank) {
   for (size_t r = 0; r < 3; ++r) {
     EXPECT_EQ(ran.result.ranks[r].exit_code, 3) << ran.logs[r];
     EXPECT_LT(seconds_of(ran.logs[r]), 10.0) << ran.logs[r];
+    if (r == 1) continue;
+    EXPECT_TRUE(contains(ran.logs[r], "rank 1 aborted: loss is not a number")) << ran.logs[r];
+    EXPECT_TRUE(contains(ran.logs[r], "group 'gather'")) << ran.logs[r];
+    EXPECT_TRUE(contains(ran.logs[r], "group 'reduce'")) << ran.logs[r];
   }
 }
 

@@ -206,6 +206,10 @@ TEST(LocalWorld, RefusesBuffersAndGroupsThatDoNotFit) {
   std::vector<std::byte> in(8), out(9);
   EXPECT_THROW(group->all_gather(in, out), ShapeError);
   EXPECT_THROW(group->all_to_all(in, out), ShapeError);
+  const std::vector<int64_t> nine = {9}, negative = {-8}, two = {4, 4};
+  EXPECT_THROW(group->all_to_all_v(in, nine, in, nine), ShapeError);
+  EXPECT_THROW(group->all_to_all_v(in, negative, in, negative), ShapeError);
+  EXPECT_THROW(group->all_to_all_v(in, two, in, two), ShapeError);
   EXPECT_THROW(group->send(in, 1), ShapeError);
   EXPECT_THROW(group->broadcast(in, -1), ShapeError);
   EXPECT_THROW(worlds[0]->group({0, 1}, "pair"), ConfigError);

@@ -103,10 +103,11 @@ TEST(Torchrun, StartsRanksThatFindEachOther) {
   if (run_command(python + " -c 'import torch.distributed.run'").code != 0) {
     GTEST_SKIP() << "torch.distributed.run is not installed";
   }
-  const Outcome outcome =
-      run_command("unset RANK WORLD_SIZE; " + python +
-                  " -m torch.distributed.run --standalone --nproc_per_node=3 --no_python " +
-                  this_program() + " --rank-body collectives");
+  // Without -r and -t this version fails on Python 3.11.
+  const Outcome outcome = run_command(
+      "unset RANK WORLD_SIZE; " + python +
+      " -m torch.distributed.run --standalone --nproc_per_node=3 -r 0:1 -t 0:1 --no_python " +
+      this_program() + " --rank-body collectives");
   EXPECT_EQ(outcome.code, 0) << outcome.output;
   size_t times = 0;
   for (size_t at = 0;

@@ -1,0 +1,142 @@
+// vitrine bench step and bench recorder: whole training steps of one process.
+#include <algorithm>
+#include <cstdio>
+
+#include "cli/benches.h"
+#include "core/clock.h"
+#include "core/json.h"
+#include "core/parallel.h"
+#include "core/philox.h"
+#include "models/registry.h"
+#include "run/engine.h"
+
+namespace vitrine {
+namespace {
+
+// One fixed batch of random values.
+struct FixedBatch {
+  std::vector<Buffer> buffers;
+  BatchViews views;
+  FixedBatch(const BatchTypes& types, int64_t largest_id, MemoryLedger& ledger) {
+    const Philox random(3, 0);
+    for (const auto& [name, type] : types) {
+      buffers.emplace_back(ledger, MemoryCategory::kStaging, name, static_cast<size_t>(type.bytes()));
+      const TensorView view{buffers.back().data(), type.shape, type.dtype};
+      for (int64_t i = 0; i < view.elements(); ++i) {
+        const auto at = static_cast<uint64_t>(i);
+        if (type.dtype == DType::kI32) {
+          view.as<int32_t>()[i] = static_cast<int32_t>(random.below(static_cast<uint64_t>(largest_id), at));
+        } else {
+          view.as<float>()[i] = static_cast<float>(random.uniform(at));
+        }
+      }
+      views.emplace_back(name, view);
+    }
+  }
+};
+
+struct Bench {
+  BuiltModel built;
+  int64_t micro_batch;
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<FixedBatch> batch;
+  double units = 0;
+
+  Bench(const BenchOptions& options, Recorder* recorder) {
+    const bool decoder = options.model == "decoder";
+    micro_batch = options.micro_batch > 0 ? options.micro_batch : 8;
+    BuildOptions build;
+    build.micro_batch = micro_batch;
+    Json section{{"family", decoder ? "decoder" : "world_model"}, {"size", options.size}};
+    built = build_model(section, build);
+    EngineOptions engine_options;
+    engine_options.strategy.micro_batch = micro_batch;
+    const Json resolved = parse_json(built.resolved, "model");
+    const int64_t ids = decoder ? resolved.value("vocab", int64_t{2}) : resolved.value("action_count", int64_t{2});
+    units = built.model.units_per_sample * static_cast<double>(micro_batch);
+    engine = initialize(std::move(built.model), built.batch, engine_options, nullptr, recorder);
+    batch = std::make_unique<FixedBatch>(built.batch, ids, engine->ledger());
+  }
+  int64_t step() {
+    const int64_t start = now_ns();
+    engine->train_step([&](int) { return batch->views; });
+    return now_ns() - start;
+  }
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t n = values.size();
+  return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+}  // namespace
+
+int bench_step(const BenchOptions& options) {
+  Bench bench(options, nullptr);
+  for (int i = 0; i < 3; ++i) bench.step();
+  std::vector<double> ms;
+  for (int i = 0; i < options.steps; ++i) ms.push_back(static_cast<double>(bench.step()) * 1e-6);
+  const double middle = median(ms);
+  const Json json{{"model", options.model},
+                  {"size", options.size},
+                  {"micro_batch", bench.micro_batch},
+                  {"threads", compute_threads()},
+                  {"steps", options.steps},
+                  {"median_ms", middle},
+                  {"minimum_ms", *std::min_element(ms.begin(), ms.end())},
+                  {"units_per_second", bench.units / middle * 1e3},
+                  {"peak_bytes", bench.engine->ledger().peak()}};
+  if (options.json) {
+    std::printf("%s\n", json.dump().c_str());
+  } else {
+    std::printf("%s %s, micro-batch %lld, %d threads: %.2f ms a step (median of %d; minimum %.2f), %.0f units/s\n",
+                options.model.c_str(), options.size.c_str(), static_cast<long long>(bench.micro_batch),
+                compute_threads(), middle, options.steps, *std::min_element(ms.begin(), ms.end()),
+                bench.units / middle * 1e3);
+  }
+  return 0;
+}
+
+int bench_recorder(const BenchOptions& options) {
+  RecorderOptions recorder_options;
+  recorder_options.active = 0;
+  Recorder recorder(0, 1, recorder_options);
+  Bench bench(options, &recorder);
+  for (int i = 0; i < 5; ++i) bench.step();
+  std::vector<double> on, off, ratios;
+  for (int pair = 0; pair < options.pairs; ++pair) {
+    double times[2] = {};
+    for (int half = 0; half < 2; ++half) {
+      const bool recording = (half == 0) == (pair % 2 == 0);
+      if (recording) {
+        recorder.start();
+        recorder.begin_step(pair);
+      }
+      times[recording] = static_cast<double>(bench.step()) * 1e-6;
+      if (recording) {
+        recorder.end_step();
+        recorder.stop();
+        recorder.take();
+      }
+    }
+    off.push_back(times[0]);
+    on.push_back(times[1]);
+    ratios.push_back(times[1] / times[0]);
+  }
+  const double ratio = median(ratios);
+  const Json json{{"pairs", options.pairs},
+                  {"median_off_ms", median(off)},
+                  {"median_on_ms", median(on)},
+                  {"median_ratio", ratio},
+                  {"ratio_of_medians", median(on) / median(off)}};
+  if (options.json) {
+    std::printf("%s\n", json.dump().c_str());
+  } else {
+    std::printf("%d pairs of steps: %.3f ms without recording, %.3f ms with; the median pair costs %+.2f %%\n",
+                options.pairs, median(off), median(on), (ratio - 1) * 100);
+  }
+  return 0;
+}
+
+}  // namespace vitrine

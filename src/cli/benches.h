@@ -1,0 +1,23 @@
+// The benchmarks behind `vitrine bench`.
+#pragma once
+
+#include <string>
+
+namespace vitrine {
+
+struct BenchOptions {
+  std::string model = "decoder";  // decoder | world
+  std::string size = "tiny";
+  int steps = 20, pairs = 200;
+  int64_t micro_batch = 0;        // 0 = the peer script's: 8 sequences, 8 clips
+  bool json = false;
+};
+
+// Model-state bytes in the ledger against ZeRO's arithmetic, for stages 0-3 and 1-4 ranks.
+int bench_zero(const BenchOptions& options);
+// Median time of a training step of one process.
+int bench_step(const BenchOptions& options);
+// Recording on against off, alternated step by step.
+int bench_recorder(const BenchOptions& options);
+
+}  // namespace vitrine

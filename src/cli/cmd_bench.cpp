@@ -1,0 +1,61 @@
+// vitrine bench: measurements of this machine and of the engine's own promises.
+#include <cstdio>
+#include <memory>
+
+#include "cli/benches.h"
+#include "cli/commands.h"
+#include "core/error.h"
+#include "core/format.h"
+#include "core/json.h"
+#include "ops/cpu/bench_ops.h"
+
+namespace vitrine {
+namespace {
+
+int bench_operations(const std::string& only, bool json) {
+  OpBenchOptions options;
+  options.only = only;
+  Json rows = Json::array();
+  for (const OpTiming& t : bench_ops(options)) {
+    rows.push_back({{"op", t.op}, {"shapes", t.shapes}, {"backward", t.backward}, {"fast_ns", t.fast_ns},
+                    {"reference_ns", t.reference_ns}, {"gflops", t.gflops}, {"gbps", t.gbps}});
+    if (json) continue;
+    std::printf("%-22s %-9s %-44s %10s  %7.1f GFLOP/s  %6.1f GB/s\n", t.op.c_str(), t.backward ? "backward" : "forward",
+                t.shapes.c_str(), format_ns(t.fast_ns).c_str(), t.gflops, t.gbps);
+  }
+  if (json) std::printf("%s\n", Json{{"rows", rows}}.dump().c_str());
+  return 0;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, CommandAction& action) {
+  struct Arguments {
+    std::string name, op;
+    BenchOptions options;
+  };
+  auto a = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("bench", "Measure: zero (memory), ops, step, recorder");
+  command->add_option("name", a->name, "zero: model-state bytes against ZeRO's arithmetic\nops: every operation\n"
+                                       "step: a training step of one process\nrecorder: recording on against off")
+      ->required()
+      ->check(CLI::IsMember({"zero", "ops", "step", "recorder"}));
+  command->add_option("--model", a->options.model, "decoder or world")->check(CLI::IsMember({"decoder", "world"}))->capture_default_str();
+  command->add_option("--size", a->options.size, "Size of the model")->capture_default_str();
+  command->add_option("--steps", a->options.steps)->capture_default_str();
+  command->add_option("--pairs", a->options.pairs, "Of recorder")->capture_default_str();
+  command->add_option("--micro-batch", a->options.micro_batch);
+  command->add_option("--op", a->op, "Of ops: only this operation");
+  command->add_flag("--json", a->options.json);
+  command->footer("Example: vitrine bench zero --json");
+  command->callback([a, &action] {
+    action = [a] {
+      if (a->name == "zero") return bench_zero(a->options);
+      if (a->name == "ops") return bench_operations(a->op, a->options.json);
+      if (a->name == "step") return bench_step(a->options);
+      return bench_recorder(a->options);
+    };
+  });
+}
+
+}  // namespace vitrine
