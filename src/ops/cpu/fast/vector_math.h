@@ -6,11 +6,12 @@
 
 namespace vitrine::fast::VITRINE_ISA {
 
-// e^x to 2 ulp; x is held in [-87.3, 88.3], so nothing becomes infinite or subnormal. NaN stays
-// NaN.
+// e^x to 2 ulp for |x| <= 64, beyond which x is held: below e^-64 a probability or a sigmoid's tail
+// counts for nothing, and a wider range would make subnormal products, each a hundred cycles. NaN
+// stays NaN.
 static inline float vexp(float x) {
-  x = x < -87.3f ? -87.3f : x;
-  x = x > 88.3f ? 88.3f : x;
+  x = x < -64.0f ? -64.0f : x;
+  x = x > 64.0f ? 64.0f : x;
   const float shifted =
       x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the sum's low bits are round(x log2 e)
   const float n = shifted - 12582912.0f;
