@@ -172,7 +172,7 @@ function showMemory(memory) {
 
 /** @param {TimelineData} data @returns {TimelineView|null} */
 function showTimeline(data) {
-  if (data.ranks.length === 0) return null;
+  if (!data.ranks.some((rank) => rank.spans.start.length > 0)) return null;
   const canvas = /** @type {HTMLCanvasElement} */ (element('canvas', {tabindex: '0', 'aria-label': 'Timeline'}));
   const details = element('div', {class: 'details'});
   const used = new Set(data.ranks.flatMap((rank) => rank.spans.kind.map((kind) => data.kinds[kind])));
