@@ -124,7 +124,8 @@ function stepTimes(ranks) {
       return found ? found.span / 1e6 : null;
     })}));
   return element('div', {class: 'panel'}, [
-    element('div', {class: 'head'}, [element('h3', {}, ['Step time (ms)' + (ranks.length > 8 ? ', first 8 ranks' : '')])]),
+    element('div', {class: 'head'}, [
+      element('h3', {}, ['Step time (ms)' + (ranks.length > 8 ? ', first 8 ranks' : '')])]),
     lineChart(first, series), legend(series.map((s) => [s.name, s.colour]))]);
 }
 
