@@ -91,7 +91,8 @@ function lineChart(steps, series) {
   if (low > 0 && low < high * 0.5) low = 0;
   if (low === high) high = low + (Math.abs(low) || 1);
   high += (high - low) * 0.05;
-  const f = frame({x: [steps[0], steps[steps.length - 1]], y: [low, high], xLabel: 'step', yText: number});
+  const f = frame({x: [steps[0], steps[steps.length - 1]], y: [low, high], xLabel: 'step',
+                   xText: (v) => (Number.isInteger(v) ? number(v) : ''), yText: number});
   for (const s of series) {
     let path = '';
     let pen = 'M';

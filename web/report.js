@@ -124,7 +124,8 @@ function stepTimes(ranks) {
       return found ? found.span / 1e6 : null;
     })}));
   return element('div', {class: 'panel'}, [
-    element('div', {class: 'head'}, [element('h3', {}, ['Step time (ms)' + (ranks.length > 8 ? ', first 8 ranks' : '')])]),
+    element('div', {class: 'head'}, [
+      element('h3', {}, ['Step time (ms)' + (ranks.length > 8 ? ', first 8 ranks' : '')])]),
     lineChart(first, series), legend(series.map((s) => [s.name, s.colour]))]);
 }
 
@@ -172,7 +173,7 @@ function showMemory(memory) {
 
 /** @param {TimelineData} data @returns {TimelineView|null} */
 function showTimeline(data) {
-  if (data.ranks.length === 0) return null;
+  if (!data.ranks.some((rank) => rank.spans.start.length > 0)) return null;
   const canvas = /** @type {HTMLCanvasElement} */ (element('canvas', {tabindex: '0', 'aria-label': 'Timeline'}));
   const details = element('div', {class: 'details'});
   const used = new Set(data.ranks.flatMap((rank) => rank.spans.kind.map((kind) => data.kinds[kind])));
