@@ -21,6 +21,7 @@ class Video : public testing::Test {
   void SetUp() override {
     if (!fs::exists(kClips)) GTEST_SKIP() << "Debian's python3-mecavideo is not installed";
     options_.output = folder_ / "cache";
+    options_.height = options_.width = 24;
   }
   // A copy of a clip's first `share`.
   std::string cut(const std::string& name, double share) {
