@@ -79,6 +79,7 @@ class Communicator {
   // all_to_all for reduce_scatter: peers' pieces by rank, the own piece neither moved nor given
   // room, so `out` is size() - 1 pieces.
   virtual void exchange(std::span<const std::byte> in, std::span<std::byte> out) = 0;
+
   int64_t step_ = -1;
   std::string what_;  // e.g. "reduce of body.3"
 
@@ -119,6 +120,9 @@ std::vector<std::unique_ptr<World>> make_local_worlds(
 // MASTER_ADDR, MASTER_PORT (torchrun, the own launcher), or
 // SLURM_PROCID/SLURM_NTASKS/SLURM_LOCALID, or OMPI_COMM_WORLD_*, in this order; one rank alone
 // otherwise. Throws ConfigError when half of them is set.
+// Under torchrun's agent store (TORCHELASTIC_USE_AGENT_STORE=True) the agent has MASTER_PORT
+// itself, so master_port is the next one, which must be free too. Slurm and Open MPI give no port:
+// without MASTER_PORT it is 20000 + job id mod 10000, or 29500.
 struct RankEnvironment {
   int rank = 0, size = 1, local_rank = 0, local_size = 1;
   std::string master_address = "127.0.0.1";

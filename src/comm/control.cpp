@@ -73,29 +73,26 @@ void Control::progress(int64_t step, const std::string& what) {
   ++sequence_;
 }
 
-void Control::watch(const std::weak_ptr<Abortable>& target) {
-  std::optional<std::pair<std::string, int>> failure;
-  {
-    const std::lock_guard lock(mutex_);
-    std::erase_if(watched_, [](const auto& weak) { return weak.expired(); });
-    watched_.push_back(target);
-    failure = failure_;
-  }
-  if (!failure) return;
-  if (const auto alive = target.lock()) alive->fail(failure->first, failure->second);
+void Control::watch(Abortable* target) {
+  const std::lock_guard watching(watch_mutex_);
+  watched_.push_back(target);
+  const std::lock_guard lock(mutex_);
+  if (failure_) target->fail(failure_->first, failure_->second);
+}
+
+void Control::unwatch(Abortable* target) {
+  const std::lock_guard watching(watch_mutex_);
+  std::erase(watched_, target);
 }
 
 void Control::fail_all(const std::string& why, int missing_rank) noexcept {
-  std::vector<std::weak_ptr<Abortable>> watched;
   {
     const std::lock_guard lock(mutex_);
     if (!failure_) failure_ = {why, missing_rank};
-    watched = watched_;
   }
   store_->cancel();
-  for (const auto& weak : watched) {
-    if (const auto alive = weak.lock()) alive->fail(why, missing_rank);
-  }
+  const std::lock_guard watching(watch_mutex_);
+  for (Abortable* target : watched_) target->fail(why, missing_rank);
 }
 
 void Control::abort(const std::string& reason) noexcept {

@@ -35,7 +35,9 @@ class Control {
   TcpStoreClient& store() { return *store_; }
   void progress(int64_t step, const std::string& what);
   // Remembers what to end when a rank is gone; fails it at once when that has happened.
-  void watch(const std::weak_ptr<Abortable>& target);
+  void watch(Abortable* target);
+  // Before the target's end; waits while it is being failed.
+  void unwatch(Abortable* target);
   // This rank stops the run: tells the others and fails everything here.
   void abort(const std::string& reason) noexcept;
   // Fails everything that is watched; the first reason counts.
@@ -66,7 +68,10 @@ class Control {
   int64_t sequence_ = 0;
   std::string what_;
   std::optional<std::pair<std::string, int>> failure_;
-  std::vector<std::weak_ptr<Abortable>> watched_;
+  // Not owned: the thread below must never be the one that destroys a communicator, and with it
+  // this.
+  std::mutex watch_mutex_;
+  std::vector<Abortable*> watched_;
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

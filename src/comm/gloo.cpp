@@ -86,10 +86,8 @@ class GlooWorld : public World {
   std::shared_ptr<Communicator> group(const std::vector<int>& ranks,
                                       const std::string& name) override {
     const int group_rank = check_group(name, ranks, rank(), size());
-    auto made = std::make_shared<GlooCommunicator>(
+    return std::make_shared<GlooCommunicator>(
         connect(ranks, group_rank, name), control_, ranks, group_rank, name, timeout_);
-    control_->watch(made);
-    return made;
   }
 
   void abort(const std::string& reason) noexcept override { control_->abort(reason); }
@@ -125,6 +123,7 @@ class GlooWorld : public World {
 
   const RankEnvironment environment_;
   const milliseconds timeout_;
+  // One for all groups: one thread that moves bytes, whichever lane they belong to.
   std::shared_ptr<gloo::transport::Device> device_;
   std::shared_ptr<Control> control_;
   std::map<std::string, int> made_;  // groups of the same name and ranks

@@ -36,9 +36,11 @@ GlooCommunicator::GlooCommunicator(std::shared_ptr<gloo::Context> context,
       name_(std::move(name)),
       timeout_(timeout),
       sent_(ranks_.size()),
-      received_(ranks_.size()) {}
+      received_(ranks_.size()) {
+  control_->watch(this);
+}
 
-GlooCommunicator::~GlooCommunicator() = default;
+GlooCommunicator::~GlooCommunicator() { control_->unwatch(this); }
 
 // Sizes are part of the slot: ranks that disagree never meet, and time out instead of writing out
 // of bounds.
