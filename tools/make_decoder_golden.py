@@ -84,8 +84,9 @@ CASES = {
     "all biases": dict(qkv_bias=True, o_bias=True, mlp_bias=True, kv_heads=4),
 }
 
-print(json.dumps({
-    "tokens": TOKENS, "targets": TARGETS,
-    "cases": [dict(name=name, model={**BASE, **case}, loss=loss_of({**BASE, **case}))
-              for name, case in CASES.items()],
-}, indent=1))
+if __name__ == "__main__":
+    print(json.dumps({
+        "tokens": TOKENS, "targets": TARGETS,
+        "cases": [dict(name=name, model={**BASE, **case}, loss=loss_of({**BASE, **case}))
+                  for name, case in CASES.items()],
+    }, indent=1))

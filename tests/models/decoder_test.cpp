@@ -175,22 +175,6 @@ TEST(Decoder, SeesNoLaterTokenAndStartsNearAUniformGuess) {
   EXPECT_NE(before[5 * 16], delta[5 * 16]);
 }
 
-// The formula of tools/make_decoder_golden.py, one external tensor at a time.
-void set_from_external_names(TestModel& model, const NameTable& names) {
-  for (const ExternalName& name : names) {
-    int phase = 0;
-    for (const char c : name.external) phase += c;
-    const double base = name.external.find("norm") == std::string::npos ? 0 : 1;
-    std::vector<float>& values = model.parameter(name.parameter);
-    const int64_t count = name.external_shape.elements(),
-                  first = name.first_row * count / name.rows;
-    for (int64_t i = 0; i < count; ++i) {
-      values.at(static_cast<size_t>(first + i)) =
-          static_cast<float>(base + 0.3 * std::sin(0.7 * static_cast<double>(i) + phase % 97));
-    }
-  }
-}
-
 TEST(Decoder, HasTheLossOfPyTorchWithWeightsUnderHuggingFaceNames) {
   const Json golden = read_json_file("tests/models/golden/decoder.json");
   ASSERT_EQ(golden["cases"].size(), 4u);
@@ -198,7 +182,7 @@ TEST(Decoder, HasTheLossOfPyTorchWithWeightsUnderHuggingFaceNames) {
     BuiltModel built = build_model(test["model"], {2, 0});
     const NameTable names = built.names;
     TestModel model(std::move(built));
-    set_from_external_names(model, names);
+    set_golden_weights(model, names);
     for (size_t i = 0; i < golden["tokens"].size(); ++i) {
       model.ids("batch.tokens")[i] = golden["tokens"][i].get<int32_t>();
       model.ids("batch.targets")[i] = golden["targets"][i].get<int32_t>();
