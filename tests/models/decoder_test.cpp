@@ -175,6 +175,24 @@ TEST(Decoder, SeesNoLaterTokenAndStartsNearAUniformGuess) {
   EXPECT_NE(before[5 * 16], delta[5 * 16]);
 }
 
+TEST(Decoder, HasTheLossOfPyTorchWithWeightsUnderHuggingFaceNames) {
+  const Json golden = read_json_file("tests/models/golden/decoder.json");
+  ASSERT_EQ(golden["cases"].size(), 4u);
+  for (const Json& test : golden["cases"]) {
+    BuiltModel built = build_model(test["model"], {2, 0});
+    const NameTable names = built.names;
+    TestModel model(std::move(built));
+    set_golden_weights(model, names);
+    for (size_t i = 0; i < golden["tokens"].size(); ++i) {
+      model.ids("batch.tokens")[i] = golden["tokens"][i].get<int32_t>();
+      model.ids("batch.targets")[i] = golden["targets"][i].get<int32_t>();
+    }
+    model.forward();
+    // Values between operations are rounded to fp32; the golden ones are fp64.
+    EXPECT_NEAR(*model.values("loss"), test["loss"].get<double>(), 3e-6) << test["name"];
+  }
+}
+
 TEST(Decoder, RefusesSequencesBeyondItsPositions) {
   EXPECT_THROW(build_decoder(decoder_size("tiny"), 257), ConfigError);
   EXPECT_THROW(build_decoder(decoder_size("tiny"), 0), ConfigError);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -111,6 +112,31 @@ inline std::string uncovered(const TestModel& model,
     }
   }
   return "";
+}
+
+// Element `i` of external tensor `name`: the formula of tools/make_decoder_golden.py.
+inline float golden_weight(const std::string& name, int64_t i) {
+  int phase = 0;
+  for (const char c : name) phase += c;
+  const bool norm_weight = name.find("norm") != std::string::npos && !name.ends_with(".bias");
+  return static_cast<float>((norm_weight ? 1 : 0) +
+                            0.3 * std::sin(0.7 * static_cast<double>(i) + phase % 97));
+}
+
+inline void set_golden_weights(TestModel& model, const NameTable& names) {
+  for (const ExternalName& name : names) {
+    std::vector<float>& values = model.parameter(name.parameter);
+    const Shape& shape = name.external_shape;
+    const int64_t count = shape.elements(), first = name.first_row * count / name.rows;
+    for (int64_t i = 0; i < count; ++i) {
+      int64_t at = first + i;
+      if (name.layout == ExternalLayout::kConvPatch) {  // [D, C, P, P] -> [D, (y, x, c)]
+        const int64_t row = shape[1] * shape[2] * shape[3], area = shape[2] * shape[3];
+        at = i / row * row + i % area * shape[1] + i % row / area;
+      }
+      values.at(static_cast<size_t>(at)) = golden_weight(name.external, i);
+    }
+  }
 }
 
 }  // namespace vitrine

@@ -61,6 +61,23 @@ TEST(Vit, NamesEveryRowOfAClipTowerOnce) {
   EXPECT_THAT(external, testing::Contains("vision_model.encoder.layers.1.mlp.fc2.bias"));
 }
 
+TEST(Vit, HasTheLossOfPyTorchWithClipWeights) {
+  const Json golden = read_json_file("tests/models/golden/vit.json");
+  BuiltModel built = build_model(golden["model"], {2, 0});
+  NameTable names = built.names;
+  TestModel model(std::move(built));
+  names.push_back({"head.weight", 0, 5, "head.weight", {5, 12}});
+  set_golden_weights(model, names);
+  for (int64_t i = 0; i < model.elements("batch.frames"); ++i) {
+    model.values("batch.frames")[i] =
+        static_cast<float>(std::fmod(0.37 * static_cast<double>(i), 1));
+  }
+  for (size_t i = 0; i < 2; ++i) model.ids("batch.labels")[i] = golden["labels"][i].get<int32_t>();
+  model.forward();
+  // Values between operations are rounded to fp32; the golden one is fp64.
+  EXPECT_NEAR(*model.values("loss"), golden["loss"].get<double>(), 3e-6);
+}
+
 TEST(Vit, RefusesWhatDoesNotFit) {
   EXPECT_THROW(vit_from_json(parse_json(R"({"size": "tiny", "height": 33})", ""), "model"),
                ConfigError);
