@@ -56,7 +56,7 @@ class CheckpointReader {
   CheckpointReader(std::string path, Manifest manifest);
   void verify(Verify how) const;
   std::span<const std::byte> file(int32_t index) const {
-    return files_[static_cast<size_t>(index)].bytes();
+    return std::as_bytes(files_[static_cast<size_t>(index)].bytes());
   }
 
   std::string path_;

@@ -89,28 +89,4 @@ void replace_durably(const std::string& path, const std::string& text) {
   sync_folder(folder.empty() ? "." : folder);
 }
 
-MappedFile::MappedFile(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) throw IoError("cannot open " + path + ": " + std::strerror(errno));
-  struct stat status {};
-  void* mapped = nullptr;
-  int error = fstat(fd, &status) != 0 ? errno : 0;
-  if (error == 0 && !S_ISREG(status.st_mode)) error = EISDIR;
-  size_ = static_cast<size_t>(status.st_size);
-  if (error == 0 && size_ > 0) {
-    mapped = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (mapped == MAP_FAILED) error = errno;
-  }
-  close(fd);
-  if (error != 0) throw IoError("cannot map " + path + ": " + std::strerror(error));
-  data_ = static_cast<const std::byte*>(mapped);
-}
-
-MappedFile::~MappedFile() {
-  if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), size_);
-}
-
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-
 }  // namespace vitrine

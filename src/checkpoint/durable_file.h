@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "core/mapped_file.h"
 #include "core/sha256.h"
 
 namespace vitrine {
@@ -36,19 +37,5 @@ class DurableFile {
 void sync_folder(const std::string& folder);
 // DurableFile under a temporary name, renamed to `path`, folder synchronised.
 void replace_durably(const std::string& path, const std::string& text);
-
-// A whole file mapped read-only.
-class MappedFile {
- public:
-  explicit MappedFile(const std::string& path);  // throws IoError
-  ~MappedFile();
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&&) = delete;
-  std::span<const std::byte> bytes() const { return {data_, size_}; }
-
- private:
-  const std::byte* data_ = nullptr;
-  size_t size_ = 0;
-};
 
 }  // namespace vitrine

@@ -129,7 +129,7 @@ void SafetensorsFile::parse() {
   const auto fail = [this](const std::string& what) {
     throw IoError(path_ + " is not a whole safetensors file: " + what);
   };
-  const auto bytes = file_.bytes();
+  const auto bytes = std::as_bytes(file_.bytes());
   if (bytes.size() < 8) fail("it has " + std::to_string(bytes.size()) + " bytes, a header needs 8");
   const uint64_t length = little_endian(bytes.first(8));
   if (length > kLongestHeader || length > bytes.size() - 8) {

@@ -67,7 +67,7 @@ class SafetensorsFile {
   const SafetensorsEntry& find(const std::string& name) const;
   bool has(const std::string& name) const;
   std::span<const std::byte> data(const SafetensorsEntry& entry) const {
-    return file_.bytes().subspan(entry.offset, entry.bytes);
+    return std::as_bytes(file_.bytes()).subspan(entry.offset, entry.bytes);
   }
   const std::string& path() const { return path_; }
 

@@ -64,7 +64,7 @@ ActionTable ActionTable::read(const std::string& path) {
     ++table.rows;
     for (const double value : numbers) {
       if (columns > 1 || value != std::floor(value) || value < 0 || value > 65535) {
-        table.kind = ActionKind::kContinuous;
+        table.kind = FrameActions::kContinuous;
       }
       table.values.push_back(value);
     }

@@ -12,7 +12,7 @@ namespace vitrine {
 // Rows of a CSV file of numbers, with or without one line of column names. One column of whole
 // numbers from 0 up is discrete, anything else continuous.
 struct ActionTable {
-  ActionKind kind = ActionKind::kDiscrete;
+  FrameActions kind = FrameActions::kDiscrete;
   int64_t rows = 0, columns = 1;
   std::vector<double> values;  // [rows, columns]
 

@@ -30,7 +30,7 @@ ClipDataset::ClipDataset(std::shared_ptr<const FrameCache> cache,
                          bool with_state)
     : cache_(std::move(cache)), clips_(*cache_, length, stride), with_state_(with_state) {
   fields_.push_back({"frames", Shape{length, cache_->height(), cache_->width(), 3}, DType::kF32});
-  if (cache_->meta().action_kind == ActionKind::kDiscrete) {
+  if (cache_->meta().action_kind == FrameActions::kDiscrete) {
     fields_.push_back({"actions", Shape{length}, DType::kI32});
   } else {
     fields_.push_back({"actions", Shape{length, cache_->meta().action_count}, DType::kF32});
@@ -51,7 +51,7 @@ void ClipDataset::fill(int64_t index, uint64_t, std::span<const TensorView> view
       pixels, pixels + length * cache_->frame_bytes(), views[0].as<float>(), [](uint8_t value) {
         return kUnit[value];
       });
-  if (cache_->meta().action_kind == ActionKind::kDiscrete) {
+  if (cache_->meta().action_kind == FrameActions::kDiscrete) {
     std::copy_n(cache_->discrete_action(first), length, views[1].as<int32_t>());
   } else {
     std::copy_n(cache_->continuous_action(first),

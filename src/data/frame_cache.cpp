@@ -16,8 +16,8 @@ namespace {
 constexpr int64_t kFormatVersion = 1;
 constexpr const char* kFormatName = "vitrine frame cache";
 
-const char* kind_name(ActionKind kind) {
-  return kind == ActionKind::kDiscrete ? "discrete" : "continuous";
+const char* kind_name(FrameActions kind) {
+  return kind == FrameActions::kDiscrete ? "discrete" : "continuous";
 }
 
 }  // namespace
@@ -34,7 +34,7 @@ FrameCacheWriter::FrameCacheWriter(const std::string& dir,
                       ": expected at least 1x1");
   }
   frames_ = std::make_unique<NpyWriter>(path("frames.npy"), DType::kU8, Shape{height, width, 3});
-  const bool discrete = meta_.action_kind == ActionKind::kDiscrete;
+  const bool discrete = meta_.action_kind == FrameActions::kDiscrete;
   actions_ = std::make_unique<NpyWriter>(path("actions.npy"),
                                          discrete ? DType::kI32 : DType::kF32,
                                          discrete ? Shape{} : Shape{meta_.action_count});
@@ -113,7 +113,7 @@ FrameCache FrameCache::open(const std::string& dir) {
     m.source = meta.text("source", "");
     m.licence = meta.text("licence", "");
     const std::string kind = meta.choice("action_kind", "", {"discrete", "continuous"});
-    m.action_kind = kind == "discrete" ? ActionKind::kDiscrete : ActionKind::kContinuous;
+    m.action_kind = kind == "discrete" ? FrameActions::kDiscrete : FrameActions::kContinuous;
     m.action_count = meta.integer("action_count", 0, 1, INT32_MAX);
     m.generator = meta.raw("generator").is_null() ? "{}" : meta.raw("generator").dump();
     JsonReader sha(meta.raw("sha256"), "sha256");
@@ -132,7 +132,7 @@ FrameCache FrameCache::open(const std::string& dir) {
   cache.episode_ = NpyArray(dir + "/episode.npy");
   if (fs::exists(dir + "/state.npy")) cache.state_ = NpyArray(dir + "/state.npy");
 
-  const bool discrete = m.action_kind == ActionKind::kDiscrete;
+  const bool discrete = m.action_kind == FrameActions::kDiscrete;
   const auto require = [](const NpyArray& array, const Shape& shape, DType dtype) {
     if (array.shape() == shape && array.dtype() == dtype) return;
     throw ConfigError(array.path() + ": expected " + dtype_name(dtype) + " " + shape.str() +

@@ -13,13 +13,13 @@
 
 namespace vitrine {
 
-enum class ActionKind { kDiscrete, kContinuous };
+enum class FrameActions { kDiscrete, kContinuous };
 
 // What meta.json says beyond shapes and digests.
 struct FrameCacheMeta {
   double fps = 0;  // 0 = unknown, or not the same in all sources
   std::string source, licence;
-  ActionKind action_kind = ActionKind::kDiscrete;
+  FrameActions action_kind = FrameActions::kDiscrete;
   // Discrete: number of different actions. Continuous: values a frame.
   int64_t action_count = 1;
   // Settings of what made the frames, as JSON text of one object ("{}" when there are none).

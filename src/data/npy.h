@@ -8,7 +8,7 @@
 
 #include "core/dtype.h"
 #include "core/shape.h"
-#include "data/mapped_file.h"
+#include "core/mapped_file.h"
 
 namespace vitrine {
 

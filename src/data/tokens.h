@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/mapped_file.h"
+#include "core/mapped_file.h"
 
 namespace vitrine {
 

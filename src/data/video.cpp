@@ -135,7 +135,7 @@ class Importer {
         discrete_(std::all_of(
             tables_.begin(),
             tables_.end(),
-            [](const ActionTable& table) { return table.kind == ActionKind::kDiscrete; })),
+            [](const ActionTable& table) { return table.kind == FrameActions::kDiscrete; })),
         writer_(options.output, meta(), options.height, options.width, {}, options.overwrite) {}
 
   VideoSummary run() {
@@ -183,7 +183,7 @@ FrameCacheMeta Importer::meta() const {
       meta.action_count = std::max(meta.action_count, static_cast<int64_t>(most) + 1);
     }
   } else {
-    meta.action_kind = ActionKind::kContinuous;
+    meta.action_kind = FrameActions::kContinuous;
     meta.action_count = tables_.front().columns;
   }
   return meta;

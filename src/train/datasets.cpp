@@ -5,8 +5,10 @@
 
 #include "comm/communicator.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "core/philox.h"
 #include "data/balls.h"
+#include "models/world_model.h"
 
 namespace vitrine {
 namespace {
@@ -74,12 +76,12 @@ std::shared_ptr<const FrameCache> open_cache(const std::string& path, const Worl
                       " x " + std::to_string(model.width) +
                       ": set model.height and model.width, or import the data at that size");
   }
-  if (cache->meta().action_kind == ActionKind::kDiscrete && cache->meta().action_count > model.action_count) {
+  if (cache->meta().action_kind == FrameActions::kDiscrete && cache->meta().action_count > model.action_count) {
     throw ConfigError("data " + path + " has " + std::to_string(cache->meta().action_count) +
                       " actions, the model only " + std::to_string(model.action_count) +
                       ": set model.action_count");
   }
-  if (cache->meta().action_kind == ActionKind::kContinuous) {
+  if (cache->meta().action_kind == FrameActions::kContinuous) {
     throw ConfigError("data " + path + " has continuous actions, the model takes numbered ones: "
                       "import the data with numbered actions");
   }

@@ -36,7 +36,7 @@ Clips take_clips(const FrameCache& cache, int64_t wanted, int64_t frames) {
     for (int64_t t = 0; t < frames; ++t) {
       const uint8_t* bytes = cache.frame(first + t);
       for (int64_t i = 0; i < clips.frame; ++i) clips.pixels.push_back(static_cast<float>(bytes[i]) / 255.0f);
-      const bool discrete = cache.meta().action_kind == ActionKind::kDiscrete;
+      const bool discrete = cache.meta().action_kind == FrameActions::kDiscrete;
       clips.actions.push_back(discrete ? *cache.discrete_action(first + t) : 0);
       if (state) clips.centres.insert(clips.centres.end(), cache.state(first + t), cache.state(first + t) + 2);
     }

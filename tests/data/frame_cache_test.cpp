@@ -62,7 +62,7 @@ TEST(FrameCache, ReadsBackWhatWasWritten) {
 TEST(FrameCache, KeepsContinuousActions) {
   ScratchFolder folder;
   FrameCacheMeta meta;
-  meta.action_kind = ActionKind::kContinuous;
+  meta.action_kind = FrameActions::kContinuous;
   meta.action_count = 2;
   FrameCacheWriter writer(folder / "c", meta, 1, 1);
   const uint8_t frames[6] = {};

@@ -236,7 +236,7 @@ TEST(ClipDataset, GivesFramesActionsAndStateOfTheClip) {
 TEST(ClipDataset, KeepsContinuousActionsAndMissesNoState) {
   ScratchFolder folder;
   FrameCacheMeta meta;
-  meta.action_kind = ActionKind::kContinuous;
+  meta.action_kind = FrameActions::kContinuous;
   meta.action_count = 2;
   {
     FrameCacheWriter writer(folder / "c", meta, 1, 1);

@@ -225,7 +225,7 @@ TEST_F(Video, ActionsComeFromTheFileBesideIt) {
   write_text_file(folder_ / "g1.actions.csv", rows);
   options_.frame_stride = 3;
   const FrameCache cache = import();
-  EXPECT_EQ(cache.meta().action_kind, ActionKind::kDiscrete);
+  EXPECT_EQ(cache.meta().action_kind, FrameActions::kDiscrete);
   EXPECT_EQ(cache.meta().action_count, 4);
   ASSERT_EQ(cache.frames(), 6);
   for (int64_t i = 0; i < 6; ++i) EXPECT_EQ(*cache.discrete_action(i), 3 * i % 4);
@@ -237,7 +237,7 @@ TEST_F(Video, ActionsOfSeveralColumnsAreContinuous) {
   options_.inputs = {copy("g1.avi")};
   write_text_file(folder_ / "g1.actions.csv", rows);
   const FrameCache cache = import();
-  EXPECT_EQ(cache.meta().action_kind, ActionKind::kContinuous);
+  EXPECT_EQ(cache.meta().action_kind, FrameActions::kContinuous);
   EXPECT_EQ(cache.meta().action_count, 2);
   EXPECT_EQ(cache.continuous_action(9)[0], 9);
   EXPECT_EQ(cache.continuous_action(9)[1], -0.5f);

@@ -1,5 +1,5 @@
 // Read-only memory mapping of whole files.
-#include "data/mapped_file.h"
+#include "core/mapped_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
