@@ -62,12 +62,14 @@ class Reader {
     const size_t size = text_.size() - simdjson::SIMDJSON_PADDING;
     simdjson::ondemand::parser parser;
     simdjson::ondemand::document document;
+    bool begun = false;
     try {
       document = parser.iterate(text_.data(), size, text_.size());
+      begun = true;
       read_document(document);
     } catch (const simdjson::simdjson_error& error) {
       const char* at = nullptr;
-      const bool known = document.current_location().get(at) == simdjson::SUCCESS;
+      const bool known = begun && document.current_location().get(at) == simdjson::SUCCESS;
       fail(error.what(), known ? static_cast<size_t>(at - text_.data()) : size, size);
     }
     if (!events_found_) {

@@ -40,36 +40,72 @@ const KinetoDraft::Call* launch_of(const KinetoDraft& draft, size_t span) {
   return it == draft.launches.end() ? nullptr : &it->second;
 }
 
-// A kernel without collective arguments (batched sends, old versions) has those of the call in
-// which it was launched.
-void find_collectives(KinetoDraft& draft) {
-  auto& calls = draft.announcements;
-  std::sort(calls.begin(), calls.end(), [](const auto& a, const auto& b) {
-    return a.lane != b.lane ? a.lane < b.lane : a.start_ns < b.start_ns;
-  });
-  Spans& spans = draft.timeline.spans;
-  for (size_t i = 0; i < spans.size(); ++i) {
-    if (spans.collective[i] >= 0 || !is_communication(spans.kind[i]) ||
-        !device_lane(draft.timeline, i))
-      continue;
-    const auto* launch = launch_of(draft, i);
-    if (launch == nullptr) continue;
-    auto after =
-        std::upper_bound(calls.begin(), calls.end(), *launch, [](const auto& l, const auto& call) {
-          return l.lane != call.lane ? l.lane < call.lane : l.start_ns < call.start_ns;
-        });
-    if (after == calls.begin()) continue;
-    const auto& call = *--after;
-    if (call.lane != launch->lane || launch->start_ns > call.end_ns) continue;
-    // One announcement may launch several kernels: each gets its own copy, to be numbered.
-    const auto index = static_cast<int32_t>(draft.timeline.collectives.size());
-    draft.timeline.collectives.push_back(
-        draft.timeline.collectives[static_cast<size_t>(call.collective)]);
-    spans.collective[i] = index;
-    const Collective& collective = draft.timeline.collectives.back();
-    spans.kind[i] = collective_kind(draft.timeline.strings[collective.name]);
+// A kernel without collective arguments (batched sends and receives, old versions) has those of the
+// call in which it was launched, or of the sends and receives that were batched before its launch.
+class CollectiveFinder {
+ public:
+  explicit CollectiveFinder(KinetoDraft& draft) : draft_(draft) {
+    for (const auto& call : draft.announcements) calls_[call.lane].push_back(call);
+    for (auto& [lane, calls] : calls_) {
+      std::sort(calls.begin(), calls.end(), [](const auto& x, const auto& y) {
+        return x.start_ns < y.start_ns;
+      });
+    }
   }
-}
+
+  void run() {
+    const Spans& spans = draft_.timeline.spans;
+    std::vector<std::pair<const KinetoDraft::Call*, size_t>> bare;
+    for (size_t i = 0; i < spans.size(); ++i) {
+      if (!is_communication(spans.kind[i]) || !device_lane(draft_.timeline, i)) continue;
+      const auto* launch = launch_of(draft_, i);
+      if (launch != nullptr) bare.emplace_back(launch, i);
+    }
+    std::sort(bare.begin(), bare.end(), [](const auto& x, const auto& y) {
+      return x.first->start_ns < y.first->start_ns;
+    });
+    for (const auto& [launch, span] : bare) find(*launch, span);
+  }
+
+ private:
+  void find(const KinetoDraft::Call& launch, size_t span) {
+    const auto& calls = calls_[launch.lane];
+    size_t& next = next_[launch.lane];
+    const size_t first = next;
+    while (next < calls.size() && calls[next].start_ns <= launch.start_ns) ++next;
+    if (draft_.timeline.spans.collective[span] >= 0 || next == 0) return;
+    if (calls[next - 1].end_ns >= launch.start_ns) return give(span, copy(calls[next - 1]));
+    Collective batch;
+    bool send = false, receive = false;
+    for (size_t i = first; i < next; ++i) {
+      const Collective call = copy(calls[i]);
+      const SpanKind kind = collective_kind(draft_.timeline.strings[call.name]);
+      if (kind != SpanKind::kSend && kind != SpanKind::kReceive) return;
+      const int64_t sent = batch.sent_bytes + call.sent_bytes;
+      const int64_t in = batch.in_elements + (kind == SpanKind::kSend ? call.in_elements : 0);
+      const int64_t out = batch.out_elements + (kind == SpanKind::kSend ? 0 : call.out_elements);
+      batch = call;
+      batch.sent_bytes = sent, batch.in_elements = in, batch.out_elements = out;
+      (kind == SpanKind::kSend ? send : receive) = true;
+    }
+    if (send && receive) batch.name = draft_.timeline.strings.intern("send_receive");
+    if (send || receive) give(span, batch);
+  }
+
+  Collective copy(const KinetoDraft::Announcement& call) const {
+    return draft_.timeline.collectives[static_cast<size_t>(call.collective)];
+  }
+  void give(size_t span, Collective collective) {
+    RankTimeline& timeline = draft_.timeline;
+    timeline.spans.kind[span] = collective_kind(timeline.strings[collective.name]);
+    timeline.spans.collective[span] = static_cast<int32_t>(timeline.collectives.size());
+    timeline.collectives.push_back(std::move(collective));
+  }
+
+  KinetoDraft& draft_;
+  std::map<int32_t, std::vector<KinetoDraft::Announcement>> calls_;  // by host lane
+  std::map<int32_t, size_t> next_;  // the first call after the last launch
+};
 
 struct Step {
   int64_t start_ns, end_ns;
@@ -169,7 +205,7 @@ RankTimeline finish_kineto(KinetoDraft draft) {
   if (draft.own) {
     drop_made_up_correlations(draft.timeline);
   } else {
-    find_collectives(draft);
+    CollectiveFinder(draft).run();
   }
   assign_steps(draft);
   sort_spans(draft.timeline.spans);

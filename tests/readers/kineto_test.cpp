@@ -67,12 +67,12 @@ TEST(Decimal, FindsNumbersInsideTexts) {
 }
 
 TEST(Kineto, ReadsKernelsWithTheirStepByLaunch) {
-  const RankTimeline t = read_text(trace(R"(
+  const RankTimeline t = read_text(trace(R"J(
     {"ph":"X","cat":"user_annotation","name":"ProfilerStep#12","pid":9,"tid":9,"ts":100,"dur":50},
     {"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":9,"tid":9,"ts":140,"dur":2,"args":{"correlation":5}},
     {"ph":"X","cat":"kernel","name":"gemm","pid":0,"tid":7,"ts":160.25,"dur":10.001,"args":{"stream":7,"correlation":5}},
     {"ph":"X","cat":"gpu_memcpy","name":"Memcpy HtoD","pid":0,"tid":7,"ts":171,"dur":1,"args":{}},
-    {"ph":"M","name":"thread_name","pid":0,"tid":7,"args":{"name":"stream 7 "}})",
+    {"ph":"M","name":"thread_name","pid":0,"tid":7,"args":{"name":"stream 7 "}})J",
                                          R"("baseTimeNanoseconds": 1700000000000000000,)"));
   ASSERT_EQ(t.spans.size(), 4u);
   EXPECT_EQ(t.wall_anchor_ns, 1700000000000000000);
@@ -89,7 +89,8 @@ TEST(Kineto, ReadsKernelsWithTheirStepByLaunch) {
 }
 
 TEST(Kineto, ReadsCollectivesAndCountsWhatARingSends) {
-  const RankTimeline t = read_text(trace(R"(
+  const RankTimeline t =
+      read_text(trace(R"J(
     {"ph":"X","cat":"kernel","name":"ncclDevKernel_AllGather_RING_LL(x)","pid":0,"tid":22,"ts":1,"dur":5,
      "args":{
   "Collective name" : "_allgather_base",
@@ -102,63 +103,63 @@ TEST(Kineto, ReadsCollectivesAndCountsWhatARingSends) {
                                                                                "Seq" : 17}},
     {"ph":"X","cat":"kernel","name":"ncclDevKernel_AllReduce_Sum_f32","pid":0,"tid":22,"ts":7,"dur":5,
      "args":{"Collective name":"allreduce","In msg nelems":100,"Out msg nelems":100,"Group size":4,
-             "dtype":"Float","Process Group Name":"1","Process Group Ranks":"[0, ..., 6]"}})",
-                                        R"("distributedInfo": {"rank": 2, "world_size": 8, "pg_config":
+             "dtype":"Float","Process Group Name":"1","Process Group Ranks":"[0, ..., 6]"}})J",
+                      R"("distributedInfo": {"rank": 2, "world_size": 8, "pg_config":
                                            [{"pg_name":"1","pg_size":4,"ranks":[0,2,4,6]}]},)"));
-EXPECT_EQ(t.rank, 2);
-EXPECT_EQ(t.world_size, 8);
-ASSERT_EQ(t.collectives.size(), 2u);
-const Collective &gather = t.collectives[0], &reduce = t.collectives[1];
-EXPECT_EQ(t.strings[gather.name], "all_gather");
-EXPECT_EQ(t.strings[gather.dtype], "bf16");
-EXPECT_EQ(gather.sequence, 17);
-EXPECT_EQ(gather.sent_bytes, 10 * 2 * 3);
-EXPECT_EQ(gather.ranks, (std::vector<int32_t>{0, 2, 4, 6}));
-EXPECT_EQ(reduce.ranks, gather.ranks);  // left out in the event, given by the group
-EXPECT_EQ(reduce.sequence, 1);          // second of its group and lane
-EXPECT_EQ(reduce.sent_bytes, 2 * 3 * 100);
-EXPECT_EQ(t.spans.kind[0], SpanKind::kGather);
-EXPECT_EQ(t.spans.kind[1], SpanKind::kReduce);
+  EXPECT_EQ(t.rank, 2);
+  EXPECT_EQ(t.world_size, 8);
+  ASSERT_EQ(t.collectives.size(), 2u);
+  const Collective &gather = t.collectives[0], &reduce = t.collectives[1];
+  EXPECT_EQ(t.strings[gather.name], "all_gather");
+  EXPECT_EQ(t.strings[gather.dtype], "bf16");
+  EXPECT_EQ(gather.sequence, 17);
+  EXPECT_EQ(gather.sent_bytes, 10 * 2 * 3);
+  EXPECT_EQ(gather.ranks, (std::vector<int32_t>{0, 2, 4, 6}));
+  EXPECT_EQ(reduce.ranks, gather.ranks);  // left out in the event, given by the group
+  EXPECT_EQ(reduce.sequence, 1);          // second of its group and lane
+  EXPECT_EQ(reduce.sent_bytes, 2 * 3 * 100);
+  EXPECT_EQ(t.spans.kind[0], SpanKind::kGather);
+  EXPECT_EQ(t.spans.kind[1], SpanKind::kReduce);
 }
 
 TEST(Kineto, GivesBareSendsTheArgumentsOfTheCallThatLaunchedThem) {
-  const RankTimeline t = read_text(trace(R"(
+  const RankTimeline t = read_text(trace(R"J(
     {"ph":"X","cat":"cpu_op","name":"record_param_comms","pid":9,"tid":9,"ts":10,"dur":60,
      "args":{"Collective name":"send","In msg nelems":8,"Out msg nelems":8,"Group size":2,"dtype":"Half",
              "Process Group Name":"0","Process Group Ranks":"[0, 1]","Dst Rank":1}},
     {"ph":"X","cat":"cuda_driver","name":"cuLaunchKernelEx","pid":9,"tid":9,"ts":30,"dur":5,"args":{"correlation":3}},
     {"ph":"X","cat":"kernel","name":"ncclDevKernel_SendRecv(x)","pid":0,"tid":17,"ts":90,"dur":5,"args":{
   "correlation" : 3}},
-    {"ph":"X","cat":"kernel","name":"ncclDevKernel_SendRecv(x)","pid":0,"tid":17,"ts":99,"dur":5,"args":{"correlation":4}})"));
+    {"ph":"X","cat":"kernel","name":"ncclDevKernel_SendRecv(x)","pid":0,"tid":17,"ts":99,"dur":5,"args":{"correlation":4}})J"));
   EXPECT_EQ(t.spans.kind[2], SpanKind::kSend);
-ASSERT_EQ(t.spans.collective[2], 0);
-EXPECT_EQ(t.collectives[0].peer, 1);
-EXPECT_EQ(t.collectives[0].sent_bytes, 16);
-EXPECT_EQ(t.spans.kind[3], SpanKind::kCollective);  // communication all the same
-EXPECT_EQ(t.spans.collective[3], -1);
+  ASSERT_EQ(t.spans.collective[2], 0);
+  EXPECT_EQ(t.collectives[0].peer, 1);
+  EXPECT_EQ(t.collectives[0].sent_bytes, 16);
+  EXPECT_EQ(t.spans.kind[3], SpanKind::kCollective);  // communication all the same
+  EXPECT_EQ(t.spans.collective[3], -1);
 }
 
 TEST(Kineto, KnowsCommunicationWithoutNcclInItsName) {
-  const RankTimeline t = read_text(trace(R"(
+  const RankTimeline t = read_text(trace(R"J(
     {"ph":"X","cat":"kernel","name":"multimem_all_reduce_kernel<4>","pid":0,"tid":7,"ts":1,"dur":1},
     {"ph":"X","cat":"kernel","name":"dpsk::ep::internode::dispatch<1>","pid":0,"tid":7,"ts":3,"dur":1},
-    {"ph":"X","cat":"kernel","name":"reduce_kernel<512>","pid":0,"tid":7,"ts":5,"dur":1})"));
+    {"ph":"X","cat":"kernel","name":"reduce_kernel<512>","pid":0,"tid":7,"ts":5,"dur":1})J"));
   EXPECT_EQ(t.spans.kind,
             (std::vector{SpanKind::kReduce, SpanKind::kCollective, SpanKind::kKernel}));
 }
 
 TEST(Kineto, TellsDataLoadingAndRegionsApart) {
-  const RankTimeline t = read_text(trace(R"(
+  const RankTimeline t = read_text(trace(R"J(
     {"ph":"X","cat":"user_annotation","name":"enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__","pid":1,"tid":1,"ts":1,"dur":1},
     {"ph":"X","cat":"user_annotation","name":"data","pid":1,"tid":1,"ts":3,"dur":1},
-    {"ph":"X","cat":"user_annotation","name":"forward on data","pid":1,"tid":1,"ts":5,"dur":1})"));
+    {"ph":"X","cat":"user_annotation","name":"forward on data","pid":1,"tid":1,"ts":5,"dur":1})J"));
   EXPECT_EQ(t.spans.kind, (std::vector{SpanKind::kData, SpanKind::kData, SpanKind::kRegion}));
 }
 
 TEST(Kineto, CountsMemoryOfEachDevice) {
-  const RankTimeline t = read_text(trace(R"(
+  const RankTimeline t = read_text(trace(R"J(
     {"ph":"i","cat":"cpu_instant_event","s":"t","name":"[memory]","pid":1,"tid":1,"ts":2.5,
-     "args":{"Total Reserved":4096,"Total Allocated":1024,"Bytes":512,"Device Id":1,"Device Type":1,"Addr":18446744073709551615}})"));
+     "args":{"Total Reserved":4096,"Total Allocated":1024,"Bytes":512,"Device Id":1,"Device Type":1,"Addr":18446744073709551615}})J"));
   ASSERT_EQ(t.counters.size(), 2u);
   EXPECT_EQ(t.strings[t.counters[0].name], "allocated bytes (device 1)");
   EXPECT_EQ(t.counters[0].value, 1024);
@@ -197,11 +198,11 @@ TEST(Kineto, TakesTheRankFromTheFileNameWhenTheTraceDoesNotSay) {
 }
 
 TEST(Kineto, LeavesBrokenEventsOutAndCountsThem) {
-  const RankTimeline t = read_text(trace(R"(
+  const RankTimeline t = read_text(trace(R"J(
     17, {"ph":"X","cat":"kernel","pid":0,"tid":7,"ts":1,"dur":1},
     {"ph":"X","cat":"kernel","name":"late","pid":0,"tid":7,"ts":99999999999999999999,"dur":1},
     {"ph":"X","cat":"kernel","name":"odd","pid":0,"tid":7,"ts":5,"dur":-3},
-    {"ph":"X","cat":"kernel","name":"id","pid":0,"tid":7,"ts":6,"dur":1,"args":{"correlation":18446744073709551615}})"));
+    {"ph":"X","cat":"kernel","name":"id","pid":0,"tid":7,"ts":6,"dur":1,"args":{"correlation":18446744073709551615}})J"));
   EXPECT_EQ(t.info.at("reader.skipped"), "3");
   EXPECT_EQ(t.info.at("reader.negative_durations"), "1");
   ASSERT_EQ(t.spans.size(), 2u);
@@ -211,16 +212,16 @@ TEST(Kineto, LeavesBrokenEventsOutAndCountsThem) {
 
 TEST(Kineto, KeepsPythonFramesOnlyWhenAsked) {
   const std::string text = trace(
-      R"({"ph":"X","cat":"python_function","name":"train.py(3): step","pid":1,"tid":1,"ts":1,"dur":1})");
+      R"J({"ph":"X","cat":"python_function","name":"train.py(3): step","pid":1,"tid":1,"ts":1,"dur":1})J");
   EXPECT_EQ(read_text(text).spans.size(), 0u);
   EXPECT_EQ(read_text(text, "t.json", {.python_functions = true}).spans.size(), 1u);
 }
 
 TEST(Kineto, SortsParentsBeforeTheirChildren) {
-  const RankTimeline t = read_text(trace(R"(
+  const RankTimeline t = read_text(trace(R"J(
     {"ph":"X","cat":"cpu_op","name":"later","pid":1,"tid":1,"ts":8,"dur":1},
     {"ph":"X","cat":"cpu_op","name":"child","pid":1,"tid":1,"ts":2,"dur":1},
-    {"ph":"X","cat":"cpu_op","name":"parent","pid":1,"tid":1,"ts":2,"dur":5})"));
+    {"ph":"X","cat":"cpu_op","name":"parent","pid":1,"tid":1,"ts":2,"dur":5})J"));
   EXPECT_EQ(t.strings[t.spans.name[0]], "parent");
   EXPECT_EQ(t.strings[t.spans.name[1]], "child");
   EXPECT_EQ(t.strings[t.spans.name[2]], "later");
