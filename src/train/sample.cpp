@@ -103,7 +103,7 @@ std::vector<float> TokenSampler::logits(const std::vector<int32_t>& tokens) {
   last.shape = {1, hidden_};
 
   const Attrs attrs;
-  const TensorType types[] = {{last.shape, last.dtype}, {weight_.shape, weight_.dtype}};
+  const std::vector<TensorType> types = {{last.shape, last.dtype}, {weight_.shape, weight_.dtype}};
   const OpSignature signature = find_op("linear").infer(attrs, types);
   Buffer out(engine_.ledger(),
              MemoryCategory::kWorkspace,
