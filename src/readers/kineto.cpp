@@ -12,28 +12,14 @@
 #include "core/memory_ledger.h"
 #include "readers/decimal.h"
 #include "readers/kineto_finish.h"
+#include "readers/kineto_header.h"
 #include "readers/kineto_names.h"
 #include "readers/zipped_text.h"
 
 namespace vitrine {
 namespace {
 
-using Value = simdjson::ondemand::value;
-using Object = simdjson::ondemand::object;
-using JsonType = simdjson::ondemand::json_type;
-
-// The text of a scalar as it stands in the file, strings without quotes and escapes resolved.
-std::string_view text_of(Value value) {
-  if (value.type() == JsonType::string) return value.get_string();
-  std::string_view token = value.raw_json_token();
-  while (!token.empty() && static_cast<unsigned char>(token.back()) <= ' ') token.remove_suffix(1);
-  return token;
-}
-
-bool scalar(Value& value) {
-  const JsonType type = value.type();
-  return type != JsonType::object && type != JsonType::array;
-}
+using namespace kineto_json;
 
 // The arguments that are read; views live as long as the parser's document.
 struct Args {
@@ -80,7 +66,7 @@ class Reader {
     }
     RankTimeline& timeline = draft_.timeline;
     timeline.wall_anchor_ns = base_ns_;
-    if (!rank_known_) timeline.rank = rank_from_name();
+    if (!draft_.rank_known) timeline.rank = rank_from_name();
     if (skipped_ > 0) timeline.info["reader.skipped"] = std::to_string(skipped_);
     if (negative_ > 0) timeline.info["reader.negative_durations"] = std::to_string(negative_);
     return finish_kineto(std::move(draft_));
@@ -126,9 +112,9 @@ class Reader {
       } else if (key == "baseTimeNanoseconds" && scalar(value)) {
         base_ns_ = first_integer(text_of(value));
       } else if (key == "distributedInfo" && value.type() == JsonType::object) {
-        read_distributed(value.get_object());
+        read_kineto_ranks(value.get_object(), draft_);
       } else if (key == "deviceProperties") {
-        read_devices(value);
+        read_kineto_devices(value, draft_.timeline);
       } else if (key == "vitrine" && value.type() == JsonType::object) {
         draft_.own = true;
         for (auto entry : value.get_object()) {
@@ -145,78 +131,6 @@ class Reader {
       }
     }
     if (draft_.own) draft_.timeline.source = trace_name_;
-  }
-
-  void read_devices(Value value) {
-    if (value.type() == JsonType::object) {  // some versions write one object instead of a list
-      read_device(value.get_object());
-    } else if (value.type() == JsonType::array) {
-      for (Value device : value.get_array()) {
-        if (device.type() == JsonType::object) read_device(device.get_object());
-      }
-    }
-  }
-  void read_device(Object device) {
-    for (auto field : device) {
-      const std::string_view key = field.unescaped_key();
-      Value value = field.value();
-      auto& info = draft_.timeline.info;
-      if (key == "name" && scalar(value)) info.emplace("device", text_of(value));
-      if (key == "totalGlobalMem" && scalar(value))
-        info.emplace("device.memory_bytes", text_of(value));
-    }
-  }
-
-  void read_distributed(Object object) {
-    for (auto field : object) {
-      const std::string_view key = field.unescaped_key();
-      Value value = field.value();
-      if (key == "rank" && scalar(value)) {
-        draft_.timeline.rank = static_cast<int32_t>(first_integer(text_of(value)));
-        rank_known_ = true;
-      } else if (key == "world_size" && scalar(value)) {
-        draft_.timeline.world_size = static_cast<int32_t>(first_integer(text_of(value)));
-        draft_.world_size_known = true;
-      } else if ((key == "backend" || key == "nccl_version") && scalar(value)) {
-        draft_.timeline.info.emplace(key, text_of(value));
-      } else if (key == "pg_config" && value.type() == JsonType::array) {
-        for (Value group : value.get_array()) {
-          if (group.type() == JsonType::object) read_group(group.get_object());
-        }
-      }
-    }
-  }
-  void read_group(Object object) {
-    std::string name;
-    std::vector<int32_t> ranks;
-    for (auto field : object) {
-      const std::string_view key = field.unescaped_key();
-      Value value = field.value();
-      if (key == "pg_name" && scalar(value)) name = text_of(value);
-      if (key != "ranks") continue;
-      if (value.type() == JsonType::array) {
-        for (Value rank : value.get_array())
-          ranks.push_back(static_cast<int32_t>(first_integer(text_of(rank))));
-      } else if (value.type() == JsonType::string) {
-        ranks = ranks_of(value.get_string());
-      }
-    }
-    if (!ranks.empty()) draft_.group_ranks[name] = std::move(ranks);
-  }
-
-  // "[0, 1]"; a list with "..." left out stays unknown.
-  static std::vector<int32_t> ranks_of(std::string_view text) {
-    std::vector<int32_t> ranks;
-    if (text.find("...") != std::string_view::npos) return ranks;
-    for (size_t i = 0; i < text.size();) {
-      if (text[i] < '0' || text[i] > '9') {
-        ++i;
-        continue;
-      }
-      ranks.push_back(static_cast<int32_t>(first_integer(text.substr(i))));
-      while (i < text.size() && text[i] >= '0' && text[i] <= '9') ++i;
-    }
-    return ranks;
   }
 
   void read_event(Value value) {
@@ -519,7 +433,7 @@ class Reader {
     out.name = timeline.strings.intern(name);
     out.dtype = timeline.strings.intern(dtype);
     out.group = timeline.strings.intern(std::string(args_.group));
-    out.ranks = ranks_of(args_.ranks);
+    out.ranks = ranks_of_text(args_.ranks);
     out.sequence = args_.sequence;
     out.in_elements = std::max<int64_t>(0, args_.in_elements);
     out.out_elements = std::max<int64_t>(0, args_.out_elements);
@@ -541,7 +455,7 @@ class Reader {
   std::vector<SpanKind> kernel_kinds_;  // by StringId of the name; kStep = not looked at yet
   int64_t base_ns_ = 0, skipped_ = 0, negative_ = 0;
   int32_t last_lane_ = -1;
-  bool events_found_ = false, rank_known_ = false;
+  bool events_found_ = false;
 };
 
 }  // namespace

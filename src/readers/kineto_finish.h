@@ -33,7 +33,7 @@ struct KinetoDraft {
     int32_t collective;
   };
   std::vector<Announcement> announcements;
-  bool world_size_known = false;
+  bool rank_known = false, world_size_known = false;
 };
 
 // Names lanes, gives spans their steps, kernels their collectives, groups their ranks, collectives
