@@ -224,10 +224,4 @@ void ShardStore::update(int unit, const OptimizerConfig& config, double lr, int6
   }
 }
 
-void ShardStore::refresh_parameters(int unit) {
-  if (!slots_[index(unit)].master) return;
-  convert(strategy_.compute_dtype, parameter_shard(unit), DType::kF32, state(unit, OptimizerState::kMaster),
-          updated(unit).size());
-}
-
 }  // namespace vitrine

@@ -7,7 +7,7 @@
 
 namespace vitrine {
 
-// run.json (the resolved configuration), environment.json (machine, versions, git), empty sub-folders.
+// run.json (the resolved configuration), environment.json (machine, versions), empty sub-folders.
 // Throws IoError when the folder holds another run, unless `resume`.
 void prepare_run_folder(const RunConfig& config, const TrainOptions& options, int ranks);
 // result.json, the last thing a run writes.
