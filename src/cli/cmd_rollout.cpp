@@ -25,12 +25,12 @@ void add_rollout(CLI::App& app, CommandAction& action, const CommandLine& line) 
   command->footer("Example: vitrine rollout runs/demo --horizon 16");
   command->callback([arguments, &action, &line] {
     action = [arguments, &line] {
-      return run_ranks(1, line, arguments->run + "/log", 300, [&](World* world) {
+      return run_ranks(1, line, arguments->run + "/log", 300, [&](World*) {
         WorldEvalOptions options;
         options.clips = arguments->clips;
         options.horizon = arguments->horizon;
         options.picture_folder = arguments->output.empty() ? arguments->run + "/samples/rollout" : arguments->output;
-        const WorldEval eval = evaluate_run(arguments->run, options, world);
+        const WorldEval eval = evaluate_run(arguments->run, options);
         if (arguments->json) {
           std::printf("%s\n", world_eval_json(eval).c_str());
           return 0;

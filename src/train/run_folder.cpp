@@ -72,6 +72,16 @@ void prepare_run_folder(const RunConfig& config, const TrainOptions& options, in
   write_text_file((folder / "environment.json").string(), environment.dump(2) + "\n");
 }
 
+RunConfig read_run_for_one_rank(const std::string& run_folder) {
+  const std::string path = run_folder + "/run.json";
+  if (!fs::exists(path)) {
+    throw IoError(run_folder + " is not a run folder: it has no run.json (vitrine train makes one)");
+  }
+  Json file = read_json_file(path);
+  for (const char* key : {"mesh", "train_batch_size", "zero_optimization"}) file.erase(key);
+  return make_run_config(file);
+}
+
 std::string world_eval_json(const WorldEval& eval) { return world_json(eval).dump(2); }
 
 std::string result_json(const TrainResult& result) {

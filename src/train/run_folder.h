@@ -10,6 +10,8 @@ namespace vitrine {
 // run.json (the resolved configuration), environment.json (machine, versions), empty sub-folders.
 // Throws IoError when the folder holds another run, unless `resume`.
 void prepare_run_folder(const RunConfig& config, const TrainOptions& options, int ranks);
+// The configuration of a run folder's run.json, for one rank alone whatever the training's layout was.
+RunConfig read_run_for_one_rank(const std::string& run_folder);
 // result.json, the last thing a run writes.
 void write_result(const std::string& run_folder, const TrainResult& result);
 std::string result_json(const TrainResult& result);

@@ -310,24 +310,22 @@ std::string communication_hint(double share, int ranks) {
   return format("exposed communication is %.1f %% of the step (%s)", percent, verdict);
 }
 
-WorldEval evaluate_run(const std::string& run_folder, const WorldEvalOptions& options, World* world) {
-  ConfigOptions config_options;
-  config_options.world = world ? world->size() : 1;
-  RunConfig config = read_run_config(run_folder + "/run.json", config_options);
+WorldEval evaluate_run(const std::string& run_folder, const WorldEvalOptions& options) {
+  const RunConfig config = read_run_for_one_rank(run_folder);
   BuildOptions build;
   build.micro_batch = config.strategy.micro_batch;
   const BuiltModel probe = build_model(parse_json(config.model, "model"), build);
   if (probe.family != "world_model") {
     throw ConfigError(run_folder + " trained a " + probe.family + "; rollouts need a world model");
   }
-  const RunData data = open_data(config, probe, probe.clip_frames, world);
+  const RunData data = open_data(config, probe, probe.clip_frames, nullptr);
   if (!data.eval_cache) {
     throw ConfigError(run_folder + " has no held-out data: set data.eval_path in its run.json");
   }
   BuiltModel built = build_model(parse_json(config.model, "model"), build);
   const WorldModelConfig model = world_model_from_json(parse_json(built.resolved, "model"), "model");
   EngineOptions options_of_engine = engine_options(config);
-  Engine engine(std::move(built.model), built.batch, options_of_engine, world, nullptr);
+  Engine engine(std::move(built.model), built.batch, options_of_engine, nullptr, nullptr);
   engine.load(run_folder + "/checkpoints", false);
   return evaluate_world(engine, model, *data.eval_cache, options);
 }

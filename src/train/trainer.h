@@ -47,7 +47,7 @@ struct TrainResult {
 TrainResult train(const RunConfig& config, const TrainOptions& options);
 
 // Loads the newest checkpoint of a run folder into a fresh engine and evaluates its world model.
-WorldEval evaluate_run(const std::string& run_folder, const WorldEvalOptions& options, World* world);
+WorldEval evaluate_run(const std::string& run_folder, const WorldEvalOptions& options);
 
 // "communication takes 34 % of the step: bad ..." by the rule of thumb; "" when there is nothing to say.
 std::string communication_hint(double share, int ranks);
