@@ -8,6 +8,8 @@
 
 namespace vitrine {
 namespace {
+static_assert(kShardChunk % kNormChunk == 0, "a shard must not cut a chunk of the norm");
+
 std::byte* bytes_at(void* base, size_t offset) { return static_cast<std::byte*>(base) + offset; }
 }  // namespace
 
