@@ -31,6 +31,8 @@ std::string stem(const std::string& path) {
 
 int train_command(const RunConfig& config, const std::string& run_folder, int ranks, bool resume, bool json,
                   bool quiet, const CommandLine& line) {
+  // Before the ranks' logs are opened over those of the older run.
+  if (!resume && rank_environment().size == 1) check_run_folder_is_free(run_folder);
   return run_ranks(ranks, line, run_folder + "/log", config.train.timeout_seconds, [&](World* world) {
     const bool first = !world || world->rank() == 0;
     ProgressBar bar;

@@ -35,6 +35,7 @@ struct TcpStoreServer::Connection {
 TcpStoreServer::TcpStoreServer(const std::string& address, int port, int ranks)
     : listener_(listen_on(address, port)),
       port_(port_of(listener_)),
+      unseen_(ranks - 1),
       ranks_(static_cast<size_t>(ranks)),
       heard_(static_cast<size_t>(ranks)) {
   int ends[2];
@@ -55,7 +56,7 @@ TcpStoreServer::~TcpStoreServer() {
 
 void TcpStoreServer::wait_for_others(milliseconds longest) {
   const auto deadline = steady_clock::now() + longest;
-  while (others_ > 0 && steady_clock::now() < deadline) {
+  while ((unseen_ > 0 || others_ > 0) && steady_clock::now() < deadline) {
     std::this_thread::sleep_for(milliseconds(2));
   }
 }
@@ -168,7 +169,10 @@ std::string TcpStoreServer::introduce(Connection& connection,
   if (control) {
     status.state = RankStatus::State::kAlive;
     heard_[static_cast<size_t>(rank)] = steady_clock::now();
-    if (rank != 0) ++others_;
+    if (rank != 0) {
+      ++others_;
+      --unseen_;
+    }
   }
   return "";
 }

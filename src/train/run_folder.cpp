@@ -46,12 +46,15 @@ Json world_json(const WorldEval& eval) {
 
 }  // namespace
 
+void check_run_folder_is_free(const std::string& run_folder) {
+  if (!fs::exists(fs::path(run_folder) / "run.json")) return;
+  throw ConfigError("the run folder " + run_folder +
+                    " holds a run already: give another with --run, or go on with it by --resume");
+}
+
 void prepare_run_folder(const RunConfig& config, const TrainOptions& options, int ranks) {
   const fs::path folder(options.run_folder);
-  if (fs::exists(folder / "run.json") && !options.resume) {
-    throw ConfigError("the run folder " + options.run_folder +
-                      " holds a run already: give another with --run, or go on with it by --resume");
-  }
+  if (!options.resume) check_run_folder_is_free(options.run_folder);
   std::error_code error;
   for (const char* sub : {"trace", "checkpoints", "samples", "log"}) {
     fs::create_directories(folder / sub, error);

@@ -7,8 +7,11 @@
 
 namespace vitrine {
 
+// Throws ConfigError when the folder holds a run already. Whoever starts ranks asks before logs are opened.
+void check_run_folder_is_free(const std::string& run_folder);
+
 // run.json (the resolved configuration), environment.json (machine, versions), empty sub-folders.
-// Throws IoError when the folder holds another run, unless `resume`.
+// Throws ConfigError when the folder holds a run already, unless `resume`; IoError.
 void prepare_run_folder(const RunConfig& config, const TrainOptions& options, int ranks);
 // The configuration of a run folder's run.json, for one rank alone whatever the training's layout was.
 RunConfig read_run_for_one_rank(const std::string& run_folder);
