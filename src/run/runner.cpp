@@ -33,7 +33,7 @@ Runner::Runner(const Graph& graph, const Strategy& strategy, const Schedule& sch
       recorder_(recorder),
       training_(training),
       activations_(graph, forward_blocks(schedule), strategy.recompute, training, ledger),
-      names_(std::make_unique<Names>(recorder, graph, comms.world())) {
+      names_(std::make_unique<Names>(recorder, graph)) {
   int64_t scratch_bytes = 64;
   for (const int block : schedule.blocks) {
     const TapeLayout& layout = graph.blocks[static_cast<size_t>(block)].tape->layout();
@@ -135,6 +135,7 @@ void Runner::wait_for(const Action& action) {
   if (ready(action)) return;
   const int64_t start = now_ns();
   changed_.wait(lock, [&] { return error_ || ready(action); });
+  const bool failed = error_ != nullptr;
   lock.unlock();
   const int64_t waited = now_ns() - start;
   output_.exposed_comm_ns += waited;
@@ -150,7 +151,7 @@ void Runner::wait_for(const Action& action) {
     if (action.block >= 0) span.block = names_->blocks[static_cast<size_t>(action.block)];
     recorder_->span(span);
   }
-  if (error_) rethrow();
+  if (failed) rethrow();
 }
 
 void Runner::begin(const StepInput& input) {

@@ -61,7 +61,7 @@ void prepare_run_folder(const RunConfig& config, const TrainOptions& options, in
   utsname name{};
   uname(&name);
   const Json environment{{"started", wall_time_text()},
-                         {"version", "0.1.0"},
+                         {"version", VITRINE_VERSION},
                          {"host", name.nodename},
                          {"system", std::string(name.sysname) + " " + name.release},
                          {"cpu", cpu_model()},

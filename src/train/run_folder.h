@@ -7,7 +7,7 @@
 
 namespace vitrine {
 
-// run.json (the resolved configuration), environment.json (machine, versions, git), empty sub-folders.
+// run.json (the resolved configuration), environment.json (machine, versions), empty sub-folders.
 // Throws IoError when the folder holds another run, unless `resume`.
 void prepare_run_folder(const RunConfig& config, const TrainOptions& options, int ranks);
 // The configuration of a run folder's run.json, for one rank alone whatever the training's layout was.

@@ -211,7 +211,7 @@ class Trainer {
                      {"lr", report.lr},
                      {"grad_norm", report.output.gradient_norm},
                      {"step_seconds", step_seconds},
-                     {unit_ + "_per_second", units_a_step() / step_seconds},
+                     {unit_ + "_per_s", units_a_step() / step_seconds},
                      {"comm_share", static_cast<double>(report.output.exposed_comm_ns) /
                                         static_cast<double>(report.output.duration_ns)},
                      {"data_wait_seconds", static_cast<double>(report.output.data_wait_ns) * 1e-9},
