@@ -53,7 +53,7 @@ void prepare_run_folder(const RunConfig& config, const TrainOptions& options, in
                       " holds a run already: give another with --run, or go on with it by --resume");
   }
   std::error_code error;
-  for (const char* sub : {"trace", "checkpoints", "samples", "log"}) {
+  for (const char* sub : {"trace", "memory", "checkpoints", "samples", "log"}) {
     fs::create_directories(folder / sub, error);
     if (error) throw IoError("cannot create " + (folder / sub).string() + ": " + error.message());
   }
@@ -80,6 +80,27 @@ RunConfig read_run_for_one_rank(const std::string& run_folder) {
   Json file = read_json_file(path);
   for (const char* key : {"mesh", "train_batch_size", "zero_optimization"}) file.erase(key);
   return make_run_config(file);
+}
+
+std::string memory_file(const std::string& run_folder, int rank) {
+  return run_folder + "/memory/rank" + std::to_string(rank) + ".json";
+}
+
+void write_memory(const std::string& run_folder, int rank, const MemoryLedger& ledger) {
+  constexpr size_t kLargest = 8;  // of each category
+  const MemoryByCategory at_peak = ledger.at_peak();
+  Json split = Json::object(), holders = Json::array();
+  for (int c = 0; c < kMemoryCategories; ++c) {
+    const auto category = static_cast<MemoryCategory>(c);
+    split[memory_category_name(category)] = at_peak[static_cast<size_t>(c)];
+    auto largest = ledger.holders(category);
+    if (largest.size() > kLargest) largest.resize(kLargest);
+    for (const auto& [holder, bytes] : largest) {
+      holders.push_back({{"category", memory_category_name(category)}, {"holder", holder}, {"bytes", bytes}});
+    }
+  }
+  const Json json{{"rank", rank}, {"peak_bytes", ledger.peak()}, {"at_peak", split}, {"holders", holders}};
+  write_text_file(memory_file(run_folder, rank), json.dump(1) + "\n");
 }
 
 std::string world_eval_json(const WorldEval& eval) { return world_json(eval).dump(2); }

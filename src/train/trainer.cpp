@@ -273,6 +273,7 @@ class Trainer {
       if (rank_ != 0) result_.loss = whole.loss / static_cast<double>(whole.steps);
     }
     result_.peak_bytes = engine_->ledger().peak();
+    write_memory(options_.run_folder, rank_, engine_->ledger());
     save(began);
     result_.checkpoint = options_.run_folder + "/checkpoints";
     result_.world = evaluate(engine_->steps_done());
