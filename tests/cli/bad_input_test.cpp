@@ -68,7 +68,8 @@ TEST_F(BadInput, WrongTypesNameKeyAndBothTypes) {
 TEST_F(BadInput, ImpossibleBatchesShowTheArithmetic) {
   Json run = tiny_run();
   run["train_micro_batch_size_per_gpu"] = 3;
-  EXPECT_THAT(refused_run(run), AllOf(HasSubstr("train_batch_size"), HasSubstr("4"), HasSubstr("3")));
+  EXPECT_THAT(refused_run(run),
+              AllOf(HasSubstr("train_batch_size"), HasSubstr("4"), HasSubstr("3")));
 }
 
 TEST_F(BadInput, MissingAndBrokenFilesAreNamed) {
@@ -115,7 +116,8 @@ TEST_F(BadInput, ARunFolderThatHoldsARunIsKept) {
   const std::string file = run_file(tiny_run());
   ASSERT_EQ(run_vitrine({"train", file, "--run", "out", "--quiet"}, folder_.path()).code, 0);
   const std::string before = read_text_file(folder_ / "out/result.json");
-  EXPECT_THAT(refused({"train", file, "--run", "out", "--quiet"}), AllOf(HasSubstr("--run"), HasSubstr("--resume")));
+  EXPECT_THAT(refused({"train", file, "--run", "out", "--quiet"}),
+              AllOf(HasSubstr("--run"), HasSubstr("--resume")));
   EXPECT_EQ(read_text_file(folder_ / "out/result.json"), before);
 }
 
@@ -142,7 +144,8 @@ TEST_F(BadInput, AFullDiskEndsTheRunAndKeepsTheLastCheckpoint) {
   Json run = tiny_run();
   run["train"]["steps"] = 60;
   run["train"]["checkpoint"] = {{"every", 1}, {"keep", 0}};
-  const CommandResult result = run_vitrine({"train", run_file(run), "--run", disk + "/out", "--quiet"}, folder_.path());
+  const CommandResult result =
+      run_vitrine({"train", run_file(run), "--run", disk + "/out", "--quiet"}, folder_.path());
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.error, AllOf(StartsWith("error"), HasSubstr("No space left on device")));
   std::string latest;
@@ -159,8 +162,16 @@ TEST_F(BadInput, AFullDiskEndsTheRunAndKeepsTheLastCheckpoint) {
 TEST_F(BadInput, ATruncatedVideoIsRefusedByName) {
   if (run_shell("ffmpeg -version").second != 0) GTEST_SKIP() << "no ffmpeg to make a video with";
   const std::string film = folder_ / "film.mp4";
-  ASSERT_EQ(run_shell("ffmpeg -v error -f lavfi -i testsrc=size=64x48:rate=10 -t 3 -movflags +faststart " + film).second, 0);
-  EXPECT_EQ(run_vitrine({"data", "video", film, "-o", folder_ / "whole", "--height", "24", "--width", "24"}).code, 0);
+  ASSERT_EQ(
+      run_shell(
+          "ffmpeg -v error -f lavfi -i testsrc=size=64x48:rate=10 -t 3 -movflags +faststart " +
+          film)
+          .second,
+      0);
+  EXPECT_EQ(run_vitrine(
+                {"data", "video", film, "-o", folder_ / "whole", "--height", "24", "--width", "24"})
+                .code,
+            0);
   fs::resize_file(film, fs::file_size(film) * 2 / 3);
   EXPECT_THAT(refused({"data", "video", film, "-o", "cut", "--height", "24", "--width", "24"}),
               AllOf(HasSubstr("film.mp4"), HasSubstr("truncated")));
@@ -171,7 +182,8 @@ TEST_F(BadInput, ATruncatedVideoIsRefusedByName) {
 TEST_F(BadInput, SeveralRanksStopTogetherAndSayWhy) {
   Json run = tiny_run();
   run["data"] = {{"kind", "tokens"}, {"path", folder_ / "not_there"}};
-  const CommandResult result = run_vitrine({"train", run_file(run), "--ranks", "2", "--run", "out"}, folder_.path());
+  const CommandResult result =
+      run_vitrine({"train", run_file(run), "--ranks", "2", "--run", "out"}, folder_.path());
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.error, HasSubstr("not_there"));
   EXPECT_FALSE(fs::exists(folder_ / "out/run.json"));
@@ -179,12 +191,19 @@ TEST_F(BadInput, SeveralRanksStopTogetherAndSayWhy) {
 
 TEST_F(BadInput, WrongUsageHasExitCode2) {
   const std::string file = run_file(tiny_run());
-  for (const std::vector<std::string>& arguments :
-       {std::vector<std::string>{}, {"trian"}, {"train"}, {"train", file, "--rank", "2"}, {"train", file, "--ranks", "0"},
-        {"train", file, "--ranks", "two"}, {"bench", "everything"}, {"data"}, {"data", "tokens", file},
-        {"explain", file, "--rank", "7"}}) {
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{},
+                                                    {"trian"},
+                                                    {"train"},
+                                                    {"train", file, "--rank", "2"},
+                                                    {"train", file, "--ranks", "0"},
+                                                    {"train", file, "--ranks", "two"},
+                                                    {"bench", "everything"},
+                                                    {"data"},
+                                                    {"data", "tokens", file},
+                                                    {"explain", file, "--rank", "7"}}) {
     const CommandResult result = run_vitrine(arguments, folder_.path());
-    EXPECT_EQ(result.code, 2) << (arguments.empty() ? "" : arguments.back()) << result.out << result.error;
+    EXPECT_EQ(result.code, 2) << (arguments.empty() ? "" : arguments.back()) << result.out
+                              << result.error;
     EXPECT_NE(result.error, "");
   }
 }

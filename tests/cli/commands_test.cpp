@@ -16,9 +16,15 @@ TEST(Commands, HelpOfEachHasAnExample) {
   for (const char* command : {"train", "demo", "rollout", "data", "report", "bench", "explain"}) {
     EXPECT_THAT(help, HasSubstr(command));
   }
-  for (const std::vector<std::string>& command :
-       {std::vector<std::string>{"train"}, {"demo"}, {"rollout"}, {"data", "balls"}, {"data", "video"},
-        {"data", "tokens"}, {"report"}, {"bench"}, {"explain"}}) {
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"train"},
+                                                  {"demo"},
+                                                  {"rollout"},
+                                                  {"data", "balls"},
+                                                  {"data", "video"},
+                                                  {"data", "tokens"},
+                                                  {"report"},
+                                                  {"bench"},
+                                                  {"explain"}}) {
     std::vector<std::string> arguments = command;
     arguments.push_back("--help");
     const CommandResult result = run_vitrine(arguments);
@@ -65,7 +71,8 @@ TEST(Commands, ExplainAnswersEveryExample) {
       EXPECT_EQ(words.code, 0) << path << words.error;
       EXPECT_GT(answer["parameters"].get<int64_t>(), 0) << path;
       EXPECT_FALSE(answer["schedule"]["actions"].empty()) << path;
-      for (const char* part : {"One step of rank 0", "Memory of this rank between steps", "backward"}) {
+      for (const char* part :
+           {"One step of rank 0", "Memory of this rank between steps", "backward"}) {
         EXPECT_THAT(words.out, HasSubstr(part)) << path;
       }
     }
@@ -81,16 +88,24 @@ TEST(Commands, TrainingOnTwoRanksEndsInACompleteRunFolder) {
   run["zero_optimization"] = {{"stage", 3}};
   run["train"]["trace"] = {{"wait", 0}, {"warmup", 0}, {"active", 2}};
   const std::string file = write_run(folder / "run.json", run);
-  const CommandResult result = run_vitrine({"train", file, "--ranks", "2", "--run", folder / "out", "--json"});
+  const CommandResult result =
+      run_vitrine({"train", file, "--ranks", "2", "--run", folder / "out", "--json"});
   ASSERT_EQ(result.code, 0) << result.error;
   EXPECT_EQ(parse_json(result.out, "train")["steps"], 3);
-  for (const char* made : {"run.json", "environment.json", "metrics.jsonl", "result.json", "report.html", "log/rank1.log",
-                           "trace/rank0.json.gz", "trace/rank1.json.gz", "checkpoints/step-000003/manifest.json"}) {
+  for (const char* made : {"run.json",
+                           "environment.json",
+                           "metrics.jsonl",
+                           "result.json",
+                           "report.html",
+                           "log/rank1.log",
+                           "trace/rank0.json.gz",
+                           "trace/rank1.json.gz",
+                           "checkpoints/step-000003/manifest.json"}) {
     EXPECT_TRUE(fs::exists(folder / ("out/" + std::string(made)))) << made;
   }
   // The resolved file is itself a run file and gives the same run.
-  const CommandResult again =
-      run_vitrine({"train", folder / "out/run.json", "--ranks", "2", "--run", folder / "again", "--json"});
+  const CommandResult again = run_vitrine(
+      {"train", folder / "out/run.json", "--ranks", "2", "--run", folder / "again", "--json"});
   ASSERT_EQ(again.code, 0) << again.error;
   EXPECT_EQ(parse_json(again.out, "train")["loss"], parse_json(result.out, "train")["loss"]);
 }

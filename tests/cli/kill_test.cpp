@@ -43,7 +43,8 @@ std::map<int, pid_t> ranks_of(pid_t launcher) {
     if (status.find("\nPPid:\t" + std::to_string(launcher) + "\n") == std::string::npos) continue;
     const std::string environment = std::string(1, '\0') + read_any(entry.path() / "environ");
     const size_t at = environment.find(std::string("\0RANK=", 6));
-    if (at != std::string::npos) ranks[std::atoi(environment.c_str() + at + 6)] = std::atoi(pid.c_str());
+    if (at != std::string::npos)
+      ranks[std::atoi(environment.c_str() + at + 6)] = std::atoi(pid.c_str());
   }
   return ranks;
 }
@@ -75,8 +76,10 @@ TEST(Kill, ARankThatDiesInMidStepEndsTheRunAndIsNamed) {
     const std::string log = read_any(out + "/log/rank" + std::to_string(rank) + ".log");
     const size_t at = log.rfind("error");
     const std::string error = at == std::string::npos ? "" : log.substr(at);
-    named += error.find("rank 2") != std::string::npos && error.find("step ") != std::string::npos &&
-             (error.find("all_gather") != std::string::npos || error.find("reduce_scatter") != std::string::npos ||
+    named += error.find("rank 2") != std::string::npos &&
+             error.find("step ") != std::string::npos &&
+             (error.find("all_gather") != std::string::npos ||
+              error.find("reduce_scatter") != std::string::npos ||
               error.find("all_to_all") != std::string::npos);
   }
   EXPECT_GE(named, 1) << read_any(out + "/log/rank0.log") << command.error();
@@ -100,12 +103,14 @@ void survive(int kills, const std::vector<std::string>& more, uint32_t seed) {
   for (int i = 0; i < kills; ++i) {
     RunningCommand command(arguments, folder.path());
     // It has gone on from the last checkpoint once there is a newer one.
-    ASSERT_TRUE(happens([&] { return newest() > last || command.wait(milliseconds(0)); }, seconds(60)));
+    ASSERT_TRUE(
+        happens([&] { return newest() > last || command.wait(milliseconds(0)); }, seconds(60)));
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 60000));
     const auto ranks = ranks_of(command.pid());
     command.kill_now();
     for (const auto& [rank, pid] : ranks) {
-      ASSERT_TRUE(happens([&, pid = pid] { return kill(pid, 0) != 0; }, seconds(10))) << "rank " << rank << " lives on";
+      ASSERT_TRUE(happens([&, pid = pid] { return kill(pid, 0) != 0; }, seconds(10)))
+          << "rank " << rank << " lives on";
     }
     ASSERT_EQ(command.error(), "") << "kill " << i;
     const CheckpointReader good = CheckpointReader::open(out + "/checkpoints");  // reads all hashes
@@ -142,7 +147,8 @@ TEST(Kill, AResumeAfterAKillInTheVeryFirstSaveStartsFromTheBeginning) {
   fs::create_directories(out + "/checkpoints/.step-000001.tmp");
   write_text_file(out + "/checkpoints/.step-000001.tmp/rank00000.safetensors", "half");
   write_text_file(out + "/run.json", "{}");
-  const CommandResult result = run_vitrine({"train", file, "--run", out, "--resume"}, folder.path());
+  const CommandResult result =
+      run_vitrine({"train", file, "--run", out, "--resume"}, folder.path());
   EXPECT_EQ(result.code, 0) << result.error;
   EXPECT_THAT(result.out, HasSubstr("starting from the beginning"));
   EXPECT_EQ(CheckpointReader::open(out + "/checkpoints").step(), 3);

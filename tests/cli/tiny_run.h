@@ -9,8 +9,14 @@ namespace vitrine {
 
 inline Json tiny_run() {
   return {{"model",
-           {{"family", "decoder"}, {"vocab", 64}, {"hidden", 16}, {"layers", 2}, {"heads", 2},
-            {"max_positions", 16}, {"sequence_length", 16}, {"tied_embeddings", true}}},
+           {{"family", "decoder"},
+            {"vocab", 64},
+            {"hidden", 16},
+            {"layers", 2},
+            {"heads", 2},
+            {"max_positions", 16},
+            {"sequence_length", 16},
+            {"tied_embeddings", true}}},
           {"data", {{"kind", "random"}}},
           {"train", {{"steps", 3}, {"schedule", "constant"}}},
           {"train_batch_size", 4},

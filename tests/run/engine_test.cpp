@@ -1,4 +1,5 @@
-// The engine's face: misuse is told what to do, frozen parameters stay, overflow skips a step, low precision.
+// The engine's face: misuse is told what to do, frozen parameters stay, overflow skips a step, low
+// precision.
 #include "run/engine.h"
 
 #include <gmock/gmock.h>
@@ -66,14 +67,16 @@ TEST_F(EngineMisuse, ForwardBeyondTheAccumulationIsToldToStep) {
 
 TEST_F(EngineMisuse, AScaledLossIsToldThatTheEngineScales) {
   const double loss = engine_->forward(batch_.views);
-  EXPECT_THAT(says([&] { engine_->backward(loss / 2); }), HasSubstr("must not be scaled or averaged by hand"));
+  EXPECT_THAT(says([&] { engine_->backward(loss / 2); }),
+              HasSubstr("must not be scaled or averaged by hand"));
   engine_->backward(loss);  // a refused call changes nothing
 }
 
 TEST_F(EngineMisuse, StepTooEarlyIsToldHowManyMicroBatchesAreMissing) {
   engine_->backward(engine_->forward(batch_.views));
   EXPECT_THAT(says([&] { engine_->step(); }),
-              AllOf(HasSubstr("1 of 2 micro-batches"), HasSubstr("1 more times"),
+              AllOf(HasSubstr("1 of 2 micro-batches"),
+                    HasSubstr("1 more times"),
                     HasSubstr("gradient_accumulation_steps")));
 }
 
@@ -118,11 +121,13 @@ TEST(Engine, SaysThatABatchLacksWhatTheModelReads) {
   const auto engine = initialize(toy(), toy_batch(2), options_of(toy_strategy(1, 0)));
   OwnedBatch batch = toy_samples(engine->strategy(), 0, 0, 0);
   batch.views.pop_back();
-  EXPECT_THAT(message_of<ConfigError>([&] { engine->forward(batch.views); }), HasSubstr("\"targets\""));
+  EXPECT_THAT(message_of<ConfigError>([&] { engine->forward(batch.views); }),
+              HasSubstr("\"targets\""));
 }
 
 TEST(Engine, RefusesAWorldThatTheMeshDoesNotFit) {
-  EXPECT_THAT(message_of<ConfigError>([] { initialize(toy(), toy_batch(2), options_of(toy_strategy(2, 0))); }),
+  EXPECT_THAT(message_of<ConfigError>(
+                  [] { initialize(toy(), toy_batch(2), options_of(toy_strategy(2, 0))); }),
               AllOf(HasSubstr("2 ranks"), HasSubstr("1 were started")));
 }
 
@@ -142,8 +147,10 @@ TEST(Engine, RefusesALossThatNoTrainableParameterReaches) {
     Model model;
     model.add("embed", std::make_unique<ToyEmbed>(kToyVocab, 24), {{"tokens", "batch.tokens"}});
     model.add("body", std::make_unique<ToyBody>(24, 2, 37), {{"residual", "embed.residual"}});
-    model.add("head", std::make_unique<ToyHead>(kToyVocab, 24, false),
-              {{"residual", PortSource("body.residual", true)}, {"delta", PortSource("body.delta", true)},
+    model.add("head",
+              std::make_unique<ToyHead>(kToyVocab, 24, false),
+              {{"residual", PortSource("body.residual", true)},
+               {"delta", PortSource("body.delta", true)},
                {"targets", "batch.targets"}});
     model.add_loss("head.loss");
     return model;
@@ -152,7 +159,8 @@ TEST(Engine, RefusesALossThatNoTrainableParameterReaches) {
   EXPECT_NO_THROW(initialize(detached(), toy_batch(2), options));  // the head still learns
   options.strategy.frozen = {"head.*"};
   EXPECT_THAT(message_of<ConfigError>([&] { initialize(detached(), toy_batch(2), options); }),
-              AllOf(HasSubstr("head.loss does not depend on any trainable parameter"), HasSubstr("detached")));
+              AllOf(HasSubstr("head.loss does not depend on any trainable parameter"),
+                    HasSubstr("detached")));
 }
 
 TEST(LossWatch, WarnsOnceWhenTheLossStandsStill) {
@@ -160,12 +168,15 @@ TEST(LossWatch, WarnsOnceWhenTheLossStandsStill) {
   int warnings = 0;
   std::string text;
   for (int64_t step = 0; step < 1000; ++step) {
-    const std::string warning = still.observe(step, 4.0 + 0.001 * static_cast<double>(step % 3), 1e-9);
+    const std::string warning =
+        still.observe(step, 4.0 + 0.001 * static_cast<double>(step % 3), 1e-9);
     if (!warning.empty()) ++warnings, text = warning;
     EXPECT_EQ(falling.observe(step, 4.0 * std::exp(-1e-3 * static_cast<double>(step)), 1e-3), "");
   }
   EXPECT_EQ(warnings, 1);
-  EXPECT_THAT(text, AllOf(HasSubstr("has not moved"), HasSubstr("learning rate 1e-09"), HasSubstr("frozen")));
+  EXPECT_THAT(
+      text,
+      AllOf(HasSubstr("has not moved"), HasSubstr("learning rate 1e-09"), HasSubstr("frozen")));
 }
 
 TEST(Frozen, ParametersStayAndCostNothingAtEveryStage) {
@@ -175,7 +186,8 @@ TEST(Frozen, ParametersStayAndCostNothingAtEveryStage) {
     strategy.frozen = {"embed.table", "body.0.*"};
     GatheredState state;
     on_ranks(2, [&](int, World* world) {
-      const auto engine = initialize(toy_decoder(2, false, kToyVocab), toy_batch(2), options_of(strategy), world);
+      const auto engine =
+          initialize(toy_decoder(2, false, kToyVocab), toy_batch(2), options_of(strategy), world);
       ShardStore& store = engine->store();
       std::map<int, std::vector<std::byte>> before;
       const auto bytes_of = [&](int u) {
@@ -200,17 +212,22 @@ TEST(Frozen, ParametersStayAndCostNothingAtEveryStage) {
       EXPECT_EQ(frozen, 2);
       EXPECT_EQ(changed, 2);
       const MemoryByCategory got = engine->ledger().by_category();
-      const MemoryByCategory want = model_state_bytes(store.table(), strategy, engine->schedule().blocks);
-      for (const auto category : {MemoryCategory::kParameters, MemoryCategory::kGradients, MemoryCategory::kOptimizer}) {
-        EXPECT_EQ(got[static_cast<size_t>(category)], want[static_cast<size_t>(category)]) << "stage " << stage;
+      const MemoryByCategory want =
+          model_state_bytes(store.table(), strategy, engine->schedule().blocks);
+      for (const auto category :
+           {MemoryCategory::kParameters, MemoryCategory::kGradients, MemoryCategory::kOptimizer}) {
+        EXPECT_EQ(got[static_cast<size_t>(category)], want[static_cast<size_t>(category)])
+            << "stage " << stage;
       }
       // Nothing at all for frozen elements: the trainable ones alone, rounded up to whole shards.
       int64_t trainable = 0;
       for (const Unit& unit : store.table().units) {
         if (!unit.frozen) trainable += padded_elements(unit.elements, 2);
       }
-      EXPECT_EQ(got[static_cast<size_t>(MemoryCategory::kGradients)], trainable * 4 / (stage >= 2 ? 2 : 1));
-      EXPECT_EQ(got[static_cast<size_t>(MemoryCategory::kOptimizer)], trainable * 8 / (stage >= 1 ? 2 : 1));
+      EXPECT_EQ(got[static_cast<size_t>(MemoryCategory::kGradients)],
+                trainable * 4 / (stage >= 2 ? 2 : 1));
+      EXPECT_EQ(got[static_cast<size_t>(MemoryCategory::kOptimizer)],
+                trainable * 8 / (stage >= 1 ? 2 : 1));
       state.add(*engine);
     });
     if (stage == 0) reference = state.units();
@@ -235,7 +252,8 @@ TEST(LossScaling, AnOverflowSkipsTheStepOnAllRanksAndHalvesTheScaleAfterHysteres
         OwnedBatch batch;
         return engine->train_step([&](int micro) -> BatchViews {
           batch = toy_samples(strategy, engine->steps_done(), micro, rank);
-          if (rank == 1) std::memset(batch.data[1].second.data(), 0xff, batch.data[1].second.size());
+          if (rank == 1)
+            std::memset(batch.data[1].second.data(), 0xff, batch.data[1].second.size());
           return batch.views;
         });
       };
@@ -285,8 +303,10 @@ TEST(LossScaling, SkippedStepsDoNotCountForAdamW) {
   for (const auto& [name, values] : a.units()) {
     const std::vector<float>& other = b.units().at(name);
     double error = 0;
-    for (size_t i = 0; i < values.size(); ++i) error += std::fabs(double{values[i]} - double{other[i]});
-    // A step moves an element by about lr = 1e-3; gradients that are rounded to zero account for the rest.
+    for (size_t i = 0; i < values.size(); ++i)
+      error += std::fabs(double{values[i]} - double{other[i]});
+    // A step moves an element by about lr = 1e-3; gradients that are rounded to zero account for
+    // the rest.
     EXPECT_LT(error / static_cast<double>(values.size()), 1e-4) << name;
   }
 }
@@ -315,7 +335,8 @@ Trained train_toy(const Strategy& strategy, int steps) {
   Trained trained;
   GatheredState state;
   on_ranks(strategy.mesh.data, [&](int rank, World* world) {
-    const auto engine = initialize(toy(), toy_batch(strategy.micro_batch), options_of(strategy), world);
+    const auto engine =
+        initialize(toy(), toy_batch(strategy.micro_batch), options_of(strategy), world);
     for (int step = 0; step < steps; ++step) {
       const StepReport report = toy_step(*engine);
       if (rank != 0) continue;
@@ -350,7 +371,8 @@ TEST(Bf16, StagesAreBitwiseEqual) {
     const Trained reference = train_toy(strategy, 10);
     for (int stage = 1; stage <= 3; ++stage) {
       strategy.shard = Sharding::stage(stage);
-      EXPECT_TRUE(train_toy(strategy, 10) == reference) << "stage " << stage << ", " << dtype_name(gradients);
+      EXPECT_TRUE(train_toy(strategy, 10) == reference)
+          << "stage " << stage << ", " << dtype_name(gradients);
     }
   }
 }

@@ -1,4 +1,5 @@
-// What memory arithmetic says of model state is what the ledger holds after real steps, to the byte.
+// What memory arithmetic says of model state is what the ledger holds after real steps, to the
+// byte.
 #include "schedule/memory.h"
 
 #include <gtest/gtest.h>
@@ -21,8 +22,8 @@ void expect_ledger_as_computed(const Strategy& strategy) {
     EngineOptions options;
     options.strategy = strategy;
     options.scaler.scale = 128;
-    const auto engine =
-        initialize(toy_decoder(2, true, kToyVocab), toy_batch(strategy.micro_batch), options, world);
+    const auto engine = initialize(
+        toy_decoder(2, true, kToyVocab), toy_batch(strategy.micro_batch), options, world);
     for (int step = 0; step < 2; ++step) EXPECT_FALSE(toy_step(*engine).skipped);
     const MemoryByCategory held = engine->ledger().by_category();
     const MemoryByCategory computed =
@@ -32,8 +33,8 @@ void expect_ledger_as_computed(const Strategy& strategy) {
       const auto c = static_cast<size_t>(category);
       EXPECT_GT(computed[c], 0);
       EXPECT_EQ(held[c], computed[c])
-          << memory_category_name(category) << ", stage " << strategy.shard.stage() << ", rank " << rank
-          << " of " << strategy.mesh.world() << ", " << dtype_name(strategy.compute_dtype);
+          << memory_category_name(category) << ", stage " << strategy.shard.stage() << ", rank "
+          << rank << " of " << strategy.mesh.world() << ", " << dtype_name(strategy.compute_dtype);
     }
     // Nothing of a step outlives it.
     for (const auto category : {MemoryCategory::kGathered, MemoryCategory::kCommunication}) {
@@ -74,7 +75,8 @@ TEST(Memory, LedgerEqualsArithmeticWithFrozenAndPersistentUnits) {
   }
 }
 
-// The published table of the ZeRO paper (Rajbhandari et al., 2020, figure 1): 2 + 2 + 12 bytes a parameter.
+// The published table of the ZeRO paper (Rajbhandari et al., 2020, figure 1): 2 + 2 + 12 bytes a
+// parameter.
 TEST(Memory, IsThatOfTheZeROPaperForBf16) {
   Model model = toy_decoder(2, false, kToyVocab);
   for (const int ranks : {2, 4}) {

@@ -1,4 +1,5 @@
-// A run that stops and goes on is the run that never stopped: the same weights, bitwise, from the same samples.
+// A run that stops and goes on is the run that never stopped: the same weights, bitwise, from the
+// same samples.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +19,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr int kRanks = 2;
-constexpr int64_t kSamples = 41, kAllSteps = 12;  // 96 samples in all: an epoch ends in mid-batch, twice
+constexpr int64_t kSamples = 41,
+                  kAllSteps = 12;  // 96 samples in all: an epoch ends in mid-batch, twice
 
 // Sample i is a motif that follows from i.
 class MotifDataset : public Dataset {
@@ -33,7 +35,8 @@ class MotifDataset : public Dataset {
   }
 
  private:
-  std::vector<FieldSpec> fields_ = {{"tokens", {kToyLength}, DType::kI32}, {"targets", {kToyLength}, DType::kI32}};
+  std::vector<FieldSpec> fields_ = {{"tokens", {kToyLength}, DType::kI32},
+                                    {"targets", {kToyLength}, DType::kI32}};
 };
 
 EngineOptions options_of(const Strategy& strategy) {
@@ -61,12 +64,18 @@ class SeenSamples {
   std::map<int64_t, std::vector<int64_t>> steps_;
 };
 
-// Trains until `until` steps are done, after going on from `folder` when it holds a checkpoint, and saves there.
-void train_until(const Strategy& strategy, int64_t until, const std::string& folder, SeenSamples& seen) {
+// Trains until `until` steps are done, after going on from `folder` when it holds a checkpoint, and
+// saves there.
+void train_until(const Strategy& strategy,
+                 int64_t until,
+                 const std::string& folder,
+                 SeenSamples& seen) {
   const MotifDataset dataset;
   on_ranks(kRanks, [&](int rank, World* world) {
-    const auto engine = initialize(toy_decoder(2, true, kToyVocab), toy_batch(strategy.micro_batch),
-                                   options_of(strategy), world);
+    const auto engine = initialize(toy_decoder(2, true, kToyVocab),
+                                   toy_batch(strategy.micro_batch),
+                                   options_of(strategy),
+                                   world);
     if (std::filesystem::exists(folder)) engine->load(folder);
     LoaderOptions loader_options;
     loader_options.seed = 9;
@@ -143,11 +152,14 @@ TEST_P(Resume, RepeatsAndSkipsNoSample) {
   EXPECT_EQ(third, 14);
 }
 
-INSTANTIATE_TEST_SUITE_P(Stages, Resume,
-                         ::testing::Values(std::tuple{0, DType::kF32}, std::tuple{3, DType::kF32},
+INSTANTIATE_TEST_SUITE_P(Stages,
+                         Resume,
+                         ::testing::Values(std::tuple{0, DType::kF32},
+                                           std::tuple{3, DType::kF32},
                                            std::tuple{3, DType::kBF16}),
                          [](const auto& info) {
-                           return "Stage" + std::to_string(std::get<0>(info.param)) + dtype_name(std::get<1>(info.param));
+                           return "Stage" + std::to_string(std::get<0>(info.param)) +
+                                  dtype_name(std::get<1>(info.param));
                          });
 
 TEST(ResumeElsewhere, ACheckpointOfStage3OnTwoRanksLoadsAtAnyStageAndWorldSize) {
@@ -160,7 +172,8 @@ TEST(ResumeElsewhere, ACheckpointOfStage3OnTwoRanksLoadsAtAnyStageAndWorldSize) 
       Strategy strategy = toy_strategy(ranks, stage, 8 / (2 * ranks));  // the same global batch
       const std::string again = scratch / ("again" + std::to_string(ranks) + std::to_string(stage));
       on_ranks(ranks, [&](int, World* world) {
-        const auto engine = initialize(toy_decoder(2, true, kToyVocab), toy_batch(2), options_of(strategy), world);
+        const auto engine =
+            initialize(toy_decoder(2, true, kToyVocab), toy_batch(2), options_of(strategy), world);
         engine->load(scratch / "run");
         EXPECT_EQ(engine->steps_done(), 4);
         engine->save(again, "{}");
@@ -172,11 +185,10 @@ TEST(ResumeElsewhere, ACheckpointOfStage3OnTwoRanksLoadsAtAnyStageAndWorldSize) 
 
 class LoadErrors : public ::testing::Test {
  protected:
-  LoadErrors() {
-    engine(24)->save(folder(), "{}");
-  }
+  LoadErrors() { engine(24)->save(folder(), "{}"); }
   static std::unique_ptr<Engine> engine(int64_t width, int layers = 2) {
-    return initialize(toy_decoder(layers, true, kToyVocab, width), toy_batch(2), options_of(toy_strategy(1, 0)));
+    return initialize(
+        toy_decoder(layers, true, kToyVocab, width), toy_batch(2), options_of(toy_strategy(1, 0)));
   }
   std::string folder() const { return scratch_ / "checkpoints"; }
   ScratchFolder scratch_;
@@ -192,13 +204,15 @@ TEST_F(LoadErrors, MissingOptimizerStateIsAnErrorUnlessMeant) {
       if (key.second != StateKind::kMaster) continue;
       values.emplace_back(static_cast<size_t>(info.elements));
       reader.read(key.first, key.second, 0, info.elements, DType::kF32, values.back().data());
-      writer.add(key.first, key.second, info.shape, DType::kF32, 0, info.elements, values.back().data());
+      writer.add(
+          key.first, key.second, info.shape, DType::kF32, 0, info.elements, values.back().data());
     }
     writer.commit({writer.finish_rank()}, Json::object());
   }
   const auto fresh = engine(24);
-  EXPECT_THAT(message_of<ConfigError>([&] { fresh->load(bare); }),
-              AllOf(HasSubstr("no optimizer state"), HasSubstr("exp_avg"), HasSubstr("embed.table")));
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { fresh->load(bare); }),
+      AllOf(HasSubstr("no optimizer state"), HasSubstr("exp_avg"), HasSubstr("embed.table")));
   EXPECT_NO_THROW(fresh->load(bare, false));
 }
 
@@ -210,9 +224,12 @@ TEST_F(LoadErrors, OtherShapesAndOtherModelsAreNamed) {
 
 TEST_F(LoadErrors, AnotherGlobalBatchIsRefusedBecauseSamplesWouldRepeat) {
   Strategy strategy = toy_strategy(1, 0, 3);
-  const auto other = initialize(toy_decoder(2, true, kToyVocab), toy_batch(2), options_of(strategy));
+  const auto other =
+      initialize(toy_decoder(2, true, kToyVocab), toy_batch(2), options_of(strategy));
   EXPECT_THAT(message_of<ConfigError>([&] { other->load(folder()); }),
-              AllOf(HasSubstr("global batch of 2"), HasSubstr("this run has 6"), HasSubstr("train_batch_size")));
+              AllOf(HasSubstr("global batch of 2"),
+                    HasSubstr("this run has 6"),
+                    HasSubstr("train_batch_size")));
 }
 
 TEST_F(LoadErrors, AFlippedBitIsFoundAndItsFileNamed) {
@@ -224,11 +241,13 @@ TEST_F(LoadErrors, AFlippedBitIsFoundAndItsFileNamed) {
   stream.seekp(size - 5);
   stream.put(byte);
   stream.close();
-  EXPECT_THAT(message_of<IoError>([&] { engine(24)->load(folder()); }), HasSubstr("rank00000.safetensors"));
+  EXPECT_THAT(message_of<IoError>([&] { engine(24)->load(folder()); }),
+              HasSubstr("rank00000.safetensors"));
 }
 
 TEST_F(LoadErrors, AFolderWithoutCheckpointsIsNamed) {
-  EXPECT_THAT(message_of<IoError>([&] { engine(24)->load(scratch_ / "nothing"); }), HasSubstr("nothing"));
+  EXPECT_THAT(message_of<IoError>([&] { engine(24)->load(scratch_ / "nothing"); }),
+              HasSubstr("nothing"));
 }
 
 }  // namespace

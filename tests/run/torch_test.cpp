@@ -25,7 +25,8 @@ int phase_of(const std::string& name) {
 
 float starting_value(const UnitParameter& p, int64_t i) {
   const std::string last = p.name.substr(p.name.rfind('.') + 1);
-  const bool norm = last.find("norm") != std::string::npos && last.find("bias") == std::string::npos;
+  const bool norm =
+      last.find("norm") != std::string::npos && last.find("bias") == std::string::npos;
   const double base = norm ? 1 : last == "gain" ? 5 : 0;
   const int rank = p.shape.rank();
   const double scale = rank == 1 ? 0.5 : 1.6 / std::sqrt(static_cast<double>(p.shape[rank - 1]));
@@ -69,7 +70,8 @@ class TorchCase {
         if (view.dtype == DType::kF32) {
           view.as<float>()[i] = static_cast<float>(noise(i, phase) + 0.5);
         } else {
-          view.as<int32_t>()[i] = static_cast<int32_t>(std::floor((noise(i, phase) + 0.5) * static_cast<double>(below)));
+          view.as<int32_t>()[i] = static_cast<int32_t>(
+              std::floor((noise(i, phase) + 0.5) * static_cast<double>(below)));
         }
       }
     }
@@ -116,7 +118,8 @@ TEST_F(Torch, EveryGradientOfDecoderWorldModelAndVisionTransformerIsPyTorchs) {
       for (const UnitParameter& p : ours.unit(u).parameters) {
         const auto expected = test["gradients"].at(p.name).get<std::vector<double>>();
         ASSERT_EQ(static_cast<int64_t>(expected.size()), p.elements) << p.name;
-        EXPECT_LE(distance(gradients + p.offset, expected), test::kGolden) << family << ", " << p.name;
+        EXPECT_LE(distance(gradients + p.offset, expected), test::kGolden)
+            << family << ", " << p.name;
         ++compared;
       }
     }
@@ -130,9 +133,12 @@ TEST_F(Torch, TwentyAdamWStepsHavePyTorchsLosses) {
     TorchCase ours(golden_, test);
     ASSERT_EQ(test["losses"].size(), 20u);
     for (size_t step = 0; step < 20; ++step) {
-      const StepReport report = ours.engine().train_step([&](int) { return ours.batch(static_cast<int64_t>(step)); });
-      // Four digits: AdamW divides by the root of a gradient's square, which enlarges fp32's rounding.
-      EXPECT_NEAR(report.output.loss / test["losses"][step].get<double>(), 1, 5e-5) << family << ", step " << step;
+      const StepReport report =
+          ours.engine().train_step([&](int) { return ours.batch(static_cast<int64_t>(step)); });
+      // Four digits: AdamW divides by the root of a gradient's square, which enlarges fp32's
+      // rounding.
+      EXPECT_NEAR(report.output.loss / test["losses"][step].get<double>(), 1, 5e-5)
+          << family << ", step " << step;
     }
   }
 }

@@ -1,4 +1,5 @@
-// What ranks record of their collectives is what the schedule promised, and not more than ZeRO's volumes.
+// What ranks record of their collectives is what the schedule promised, and not more than ZeRO's
+// volumes.
 #include <gtest/gtest.h>
 
 #include "core/json.h"
@@ -11,15 +12,21 @@ namespace {
 constexpr int kRanks = 4, kSteps = 2;
 
 BuiltModel decoder(int64_t micro_batch) {
-  return build_model(parse_json(R"({"family": "decoder", "vocab": 70, "hidden": 24, "layers": 2, "heads": 2,
+  return build_model(
+      parse_json(R"({"family": "decoder", "vocab": 70, "hidden": 24, "layers": 2, "heads": 2,
                                     "ffn": 37, "max_positions": 16, "sequence_length": 9,
-                                    "tied_embeddings": true})", "model"), {micro_batch, 0});
+                                    "tied_embeddings": true})",
+                 "model"),
+      {micro_batch, 0});
 }
 // Two passes, so that blocks are used twice a micro-batch.
 BuiltModel world_model(int64_t micro_batch) {
-  return build_model(parse_json(R"({"family": "world_model", "size": "tiny", "height": 8, "width": 8,
+  return build_model(
+      parse_json(R"({"family": "world_model", "size": "tiny", "height": 8, "width": 8,
                                     "hidden": 24, "heads": 2, "ffn": 40, "encoder": "linear",
-                                    "rollout_steps": 2})", "model"), {micro_batch, 0});
+                                    "rollout_steps": 2})",
+                 "model"),
+      {micro_batch, 0});
 }
 
 // Any values of the batch's types.
@@ -39,8 +46,9 @@ OwnedBatch any_batch(const BatchTypes& types, uint64_t seed) {
     }
   }
   for (size_t i = 0; i < types.size(); ++i) {
-    batch.views.emplace_back(types[i].first,
-                             TensorView{batch.data[i].second.data(), types[i].second.shape, types[i].second.dtype});
+    batch.views.emplace_back(
+        types[i].first,
+        TensorView{batch.data[i].second.data(), types[i].second.shape, types[i].second.dtype});
   }
   return batch;
 }
@@ -51,7 +59,9 @@ struct Volume {
 };
 
 // Trains with a recorder and checks every rank's record against its schedule.
-Volume recorded_volume(const std::function<BuiltModel(int64_t)>& build, int stage, int64_t accumulation) {
+Volume recorded_volume(const std::function<BuiltModel(int64_t)>& build,
+                       int stage,
+                       int64_t accumulation) {
   const Strategy strategy = toy_strategy(kRanks, stage, accumulation);
   Volume volume;
   std::mutex mutex;
@@ -81,7 +91,8 @@ Volume recorded_volume(const std::function<BuiltModel(int64_t)>& build, int stag
     std::vector<int64_t> sent(kSteps), control(kSteps);
     for (size_t i = 0; i < timeline.spans.size(); ++i) {
       if (timeline.spans.collective[i] < 0) continue;
-      const Collective& collective = timeline.collectives[static_cast<size_t>(timeline.spans.collective[i])];
+      const Collective& collective =
+          timeline.collectives[static_cast<size_t>(timeline.spans.collective[i])];
       const auto step = static_cast<size_t>(timeline.spans.step[i]);
       ASSERT_LT(step, static_cast<size_t>(kSteps));
       sent[step] += collective.sent_bytes;
@@ -89,7 +100,8 @@ Volume recorded_volume(const std::function<BuiltModel(int64_t)>& build, int stag
     }
     const TrafficCount promised = engine->schedule().traffic();
     for (size_t step = 0; step < kSteps; ++step) {
-      EXPECT_EQ(sent[step], promised.total()) << "rank " << rank << ", stage " << stage << ", step " << step;
+      EXPECT_EQ(sent[step], promised.total())
+          << "rank " << rank << ", stage " << stage << ", step " << step;
       EXPECT_EQ(control[step], promised.control_bytes);
     }
     const std::lock_guard lock(mutex);
@@ -109,12 +121,14 @@ void expect_zero_volumes(const std::function<BuiltModel(int64_t)>& build, bool c
       if (stage < 3) {
         EXPECT_EQ(volume.state_elements, bound) << "stage " << stage << ", accumulation " << a;
       } else if (chain) {
-        // Less than the bound: the last block's weights stay for its backward, tables are not read there.
+        // Less than the bound: the last block's weights stay for its backward, tables are not read
+        // there.
         EXPECT_LE(volume.state_elements, bound) << "accumulation " << a;
         EXPECT_GT(volume.state_elements, 2 * a * volume.parameters * (kRanks - 1));
       } else {
         // Two uses of each unit a pass: gathered at most once a use, reduced once.
-        EXPECT_LE(volume.state_elements, 5 * a * volume.parameters * (kRanks - 1)) << "accumulation " << a;
+        EXPECT_LE(volume.state_elements, 5 * a * volume.parameters * (kRanks - 1))
+            << "accumulation " << a;
       }
     }
   }

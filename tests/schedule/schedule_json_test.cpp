@@ -18,10 +18,11 @@ class ScheduleJson : public ::testing::Test {
     strategy_.shard = Sharding::stage(3);
     strategy_.accumulation = 2;
     strategy_.persistence_threshold = 0;
-    strategy_.reduce_bucket = 6000;     // several buckets a micro-step
+    strategy_.reduce_bucket = 6000;      // several buckets a micro-step
     strategy_.prefetch_elements = 8000;  // a block and a half ahead
     table_ = make_parameter_table(model_, strategy_);
-    const BatchTypes batch = {{"tokens", {{1, 8}, DType::kI32}}, {"targets", {{1, 8}, DType::kI32}}};
+    const BatchTypes batch = {{"tokens", {{1, 8}, DType::kI32}},
+                              {"targets", {{1, 8}, DType::kI32}}};
     graph_ = compile_graph(model_, table_, batch, strategy_);
   }
   Model model_;
@@ -33,13 +34,15 @@ class ScheduleJson : public ::testing::Test {
 TEST_F(ScheduleJson, MatchesTheGoldenFile) {
   const std::string golden = "tests/schedule/golden/zero3_accumulation2.json";
   const std::string text = schedule_json(build_schedule(graph_, strategy_, 0), graph_) + "\n";
-  // A change that is meant: VITRINE_WRITE_GOLDEN=1 build/bin/schedule_test, then read the difference.
+  // A change that is meant: VITRINE_WRITE_GOLDEN=1 build/bin/schedule_test, then read the
+  // difference.
   if (std::getenv("VITRINE_WRITE_GOLDEN")) write_text_file(golden, text);
   EXPECT_EQ(text, read_text_file(golden));
 }
 
 TEST_F(ScheduleJson, WaitsPointBackAndLanesOfAllRanksIssueTheSameCollectives) {
-  const Schedule first = build_schedule(graph_, strategy_, 0), second = build_schedule(graph_, strategy_, 1);
+  const Schedule first = build_schedule(graph_, strategy_, 0),
+                 second = build_schedule(graph_, strategy_, 1);
   ASSERT_EQ(first.actions.size(), second.actions.size());
   for (size_t i = 0; i < first.actions.size(); ++i) {
     const Action& a = first.actions[i];
@@ -58,7 +61,8 @@ TEST_F(ScheduleJson, GathersWhatComputeReadsAndReleasesAll) {
   int reduces = 0;
   for (const Action& action : schedule.actions) {
     if (action.kind == ActionKind::kGather) {
-      for (const int unit : action.units) EXPECT_TRUE(gathered.insert(unit).second) << "gathered twice";
+      for (const int unit : action.units)
+        EXPECT_TRUE(gathered.insert(unit).second) << "gathered twice";
     } else if (action.kind == ActionKind::kRelease) {
       for (const int unit : action.units) EXPECT_EQ(gathered.erase(unit), 1u);
     } else if (action.kind == ActionKind::kForward) {

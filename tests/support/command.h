@@ -1,4 +1,5 @@
-// Runs the built `vitrine` program: its exit code, both streams apart, and a hand on the running process.
+// Runs the built `vitrine` program: its exit code, both streams apart, and a hand on the running
+// process.
 #pragma once
 
 #include <fcntl.h>
@@ -25,9 +26,11 @@ inline const char* vitrine_binary() { return std::getenv("VITRINE_BIN"); }
 class RunningCommand {
  public:
   RunningCommand(const std::vector<std::string>& arguments, const std::string& folder) {
-    if (vitrine_binary() == nullptr) throw std::runtime_error("VITRINE_BIN is not set: run through ctest");
+    if (vitrine_binary() == nullptr)
+      throw std::runtime_error("VITRINE_BIN is not set: run through ctest");
     std::vector<char*> argv = {const_cast<char*>(vitrine_binary())};
-    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+    for (const std::string& argument : arguments)
+      argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
     const std::string out = outputs_ / "out", error = outputs_ / "error";
     pid_ = fork();
@@ -84,7 +87,8 @@ struct CommandResult {
   std::string out, error;
 };
 
-inline CommandResult run_vitrine(const std::vector<std::string>& arguments, const std::string& folder = ".") {
+inline CommandResult run_vitrine(const std::vector<std::string>& arguments,
+                                 const std::string& folder = ".") {
   RunningCommand command(arguments, folder);
   const auto code = command.wait(std::chrono::seconds(120));
   if (!code) ADD_FAILURE() << "the command did not end: " << arguments[0];

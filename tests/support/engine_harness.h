@@ -65,7 +65,9 @@ inline OwnedBatch toy_samples(const Strategy& strategy, int64_t step, int micro,
 inline StepReport toy_step(Engine& engine) {
   OwnedBatch batch;
   return engine.train_step([&](int micro) -> BatchViews {
-    batch = toy_samples(engine.strategy(), engine.steps_done(), micro,
+    batch = toy_samples(engine.strategy(),
+                        engine.steps_done(),
+                        micro,
                         place_in_mesh(engine.strategy().mesh, engine.rank()).data_index);
     return batch.views;
   });

@@ -29,8 +29,10 @@ class TrainedEncoder : public ::testing::Test {
     write_balls(balls, folder_ / "held_out");
     train_ = std::make_shared<const FrameCache>(FrameCache::open(folder_ / "train"));
     held_out_ = std::make_shared<const FrameCache>(FrameCache::open(folder_ / "held_out"));
-    const Json section = parse_json(R"({"family": "world_model", "size": "tiny", "height": 12, "width": 12,
-                                        "hidden": 32, "heads": 2, "window": 3, "encoder": "linear"})", "model");
+    const Json section =
+        parse_json(R"({"family": "world_model", "size": "tiny", "height": 12, "width": 12,
+                                        "hidden": 32, "heads": 2, "window": 3, "encoder": "linear"})",
+                   "model");
     BuiltModel built = build_model(section, {kMicroBatch, 0});
     config_ = world_model_from_json(parse_json(built.resolved, "model"), "model");
     EngineOptions options;
@@ -70,7 +72,8 @@ class TrainedEncoder : public ::testing::Test {
     std::vector<float> frame(static_cast<size_t>(pixels));
     std::vector<double> sum(static_cast<size_t>(pixels)), squares(static_cast<size_t>(pixels));
     int32_t action = 0;
-    const std::vector<TensorView> views = {{frame.data(), {1, 12, 12, 3}, DType::kF32}, {&action, {1}, DType::kI32}};
+    const std::vector<TensorView> views = {{frame.data(), {1, 12, 12, 3}, DType::kF32},
+                                           {&action, {1}, DType::kI32}};
     for (int64_t c = 0; c < clips; ++c) {
       dataset.fill(c * 16 + config_.window, 0, views);
       for (size_t p = 0; p < frame.size(); ++p) {
@@ -109,7 +112,8 @@ TEST_F(TrainedEncoder, KeepsTheVarianceOfPredictionsOverClips) {
   const float* weights = parameter("stem.w_encode", &elements);
   const std::vector<float> before(weights, weights + elements);
   train();
-  EXPECT_NE(before, std::vector<float>(weights, weights + elements)) << "the encoder was not trained";
+  EXPECT_NE(before, std::vector<float>(weights, weights + elements))
+      << "the encoder was not trained";
   const WorldEval after = evaluate();
   const double truth = true_std();
   EXPECT_GT(truth, 0.05);
