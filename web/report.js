@@ -28,13 +28,17 @@ const partsOf = (p) => [p.compute, p.exposed_communication, p.exposed_copy, p.da
 const kCharts = [
   ['Loss', ['loss', 'eval_loss', 'validation_loss']], ['Learning rate', ['lr', 'learning_rate']],
   ['Gradient norm', ['grad_norm']],
-  ['Throughput', ['tokens_per_s', 'frames_per_s', 'samples_per_s']],
 ];
 const kHidden = ['time'];
+// A unit's throughput comes with the charts above, whatever the unit.
+const kThroughput = /^(.*)_per_second$/;
+
+/** @type {Object<string, string>} */
+const kWords = {comm_share: 'exposed communication (share of the step)', step_seconds: 'step time (s)'};
 
 /** @param {string} name */
 function words(name) {
-  const text = name.replace(/_per_s$/, ' / s').replace(/_(s|ms|bytes)$/, ' ($1)').replace(/_/g, ' ');
+  const text = (kWords[name] || name).replace(/_seconds$/, ' (s)').replace(/_bytes$/, ' (bytes)').replace(/_/g, ' ');
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
@@ -58,21 +62,30 @@ function showCharts(metrics) {
   const used = new Set(kHidden);
   const colours = ['m0', 'm1', 'm2'];
   const grid = element('div', {class: 'grid'});
+  /** A flat line says nothing. @param {(number|null)[]} values */
+  const flat = (values) => {
+    const known = values.filter((v) => v !== null);
+    return known.every((v) => v === known[0]);
+  };
   /** @param {string} title @param {string[]} names */
   const chart = (title, names) => {
     const series = metrics.columns.filter((c) => names.includes(c.name) && c.values.some((v) => v !== null))
       .map((c, i) => ({name: c.name, values: c.values, colour: colours[i % 3]}));
     series.forEach((s) => used.add(s.name));
     if (series.length === 0) return;
-    const parts = [element('h3', {}, [series.length === 1 && title === 'Throughput' ?
-      `${title}, ${words(series[0].name).toLowerCase()}` : title])];
-    const panel = element('div', {class: 'panel'}, parts);
+    const panel = element('div', {class: 'panel'}, [element('h3', {}, [title])]);
     panel.append(lineChart(metrics.steps, series));
     if (series.length > 1) panel.append(legend(series.map((s) => [words(s.name), s.colour])));
     grid.append(panel);
   };
   for (const [title, names] of kCharts) chart(title, names);
-  for (const column of metrics.columns) if (!used.has(column.name)) chart(words(column.name), [column.name]);
+  for (const {name} of metrics.columns) {
+    const unit = kThroughput.exec(name);
+    if (unit) chart(`Throughput (${unit[1]} / s)`, [name]);
+  }
+  for (const column of metrics.columns) {
+    if (!used.has(column.name) && !flat(column.values)) chart(words(column.name), [column.name]);
+  }
   byId('charts').append(head('Training', `${metrics.steps.length} steps in metrics.jsonl`), grid);
 }
 

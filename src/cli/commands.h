@@ -19,6 +19,7 @@ struct CommandLine {
 void add_train(CLI::App& app, CommandAction& action, const CommandLine& line);
 void add_demo(CLI::App& app, CommandAction& action, const CommandLine& line);
 void add_rollout(CLI::App& app, CommandAction& action, const CommandLine& line);
+void add_sample(CLI::App& app, CommandAction& action);
 void add_data(CLI::App& app, CommandAction& action);
 void add_report(CLI::App& app, CommandAction& action);
 void add_bench(CLI::App& app, CommandAction& action);

@@ -31,6 +31,7 @@ int run(int argc, char** argv) {
   vitrine::add_train(app, action, line);
   vitrine::add_demo(app, action, line);
   vitrine::add_rollout(app, action, line);
+  vitrine::add_sample(app, action);
   vitrine::add_data(app, action);
   vitrine::add_report(app, action);
   vitrine::add_bench(app, action);

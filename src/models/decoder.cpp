@@ -104,8 +104,10 @@ class HeadBlock : public Block {
  public:
   explicit HeadBlock(DecoderConfig config) : c_(std::move(config)) {}
   std::string kind() const override {
-    return format(
-        "decoder.head eps%.17g chunk%lld", c_.rms_eps, static_cast<long long>(c_.loss_chunk_rows));
+    return format("decoder.head eps%.17g chunk%lld%s",
+                  c_.rms_eps,
+                  static_cast<long long>(c_.loss_chunk_rows),
+                  c_.with_hidden ? " hidden" : "");
   }
   void declare(ParameterList& p) const override {
     p.add("norm", {c_.hidden}, Init::constant(1), false);
@@ -124,6 +126,7 @@ class HeadBlock : public Block {
                                          tape.parameter("weight"),
                                          tape.input("targets"),
                                          c_.loss_chunk_rows));
+    if (c_.with_hidden) tape.output("hidden", last.normed);
   }
 
  private:
@@ -188,6 +191,7 @@ Model build_decoder(const DecoderConfig& config, int64_t sequence_length) {
              {"targets", "batch.targets"}});
   model.add_loss("head.loss");
   model.add_result("loss", "head.loss");
+  if (config.with_hidden) model.add_result("hidden", "head.hidden");
   return model;
 }
 

@@ -16,9 +16,10 @@ namespace {
 constexpr char kWhere[] = "model";
 
 void finish_decoder(BuiltModel& built,
-                    const DecoderConfig& config,
+                    DecoderConfig config,
                     int64_t sequence_length,
                     const BuildOptions& options) {
+  config.with_hidden = options.with_hidden;
   built.family = "decoder";
   built.sequence_length =
       sequence_length > 0 ? sequence_length : std::min<int64_t>(config.max_positions, 1024);

@@ -24,6 +24,7 @@ struct BuiltModel {
 struct BuildOptions {
   int64_t micro_batch = 1;
   int64_t rollout_steps = 0;  // of a world model; 0 = as the section says
+  bool with_hidden = false;   // of a decoder: DecoderConfig::with_hidden
 };
 
 // {"family": "decoder" | "vit" | "world_model", "size": "tiny", fields that override it} or

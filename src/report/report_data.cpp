@@ -274,11 +274,11 @@ void metrics_cards(const MetricsTable& metrics, Json& cards) {
                          format("step %lld", static_cast<long long>(metrics.steps.back())),
                          std::isfinite(loss->back()) ? "" : "bad"));
   }
-  for (const char* name : {"tokens_per_s", "frames_per_s", "samples_per_s"}) {
-    const auto* values = metrics.find(name);
-    if (values == nullptr || !std::isfinite(median(*values))) continue;
-    const auto [value, prefix] = split_unit(format_count(median(*values)));
-    const std::string unit = std::string(name).substr(0, std::string(name).find('_')) + "/s";
+  for (const auto& [name, values] : metrics.columns) {
+    const size_t at = name.find("_per_second");
+    if (at == std::string::npos || !std::isfinite(median(values))) continue;
+    const auto [value, prefix] = split_unit(format_count(median(values)));
+    const std::string unit = name.substr(0, at) + "/s";
     cards.push_back(card("Throughput",
                          value,
                          prefix.empty() ? unit : prefix + " " + unit,

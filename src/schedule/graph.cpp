@@ -117,6 +117,16 @@ Graph compile_graph(const Model& model, const ParameterTable& table, const Batch
     edge.loss_weight = loss.weight;
   }
   for (const auto& [name, from] : model.results()) graph.results[name] = graph.edge(from);
+  for (size_t b = graph.blocks.size(); b-- > 0;) {
+    for (const int e : graph.blocks[b].outputs) {
+      const Edge& edge = graph.edges[static_cast<size_t>(e)];
+      bool feeds = edge.loss_weight != 0;
+      for (const int consumer : edge.consumers) {
+        feeds = feeds || graph.blocks[static_cast<size_t>(consumer)].feeds_loss;
+      }
+      graph.blocks[b].feeds_loss = graph.blocks[b].feeds_loss || feeds;
+    }
+  }
   return graph;
 }
 

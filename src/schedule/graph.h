@@ -27,6 +27,7 @@ struct GraphBlock {
   std::shared_ptr<const Tape> tape;  // shared by blocks of one kind and shape
   std::vector<int> inputs;           // edges, one a port
   std::vector<int> outputs;          // edges, one a port
+  bool feeds_loss = false;           // training leaves out blocks that do not (e.g. ones that draw pictures)
 };
 
 struct Graph {

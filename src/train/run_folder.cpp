@@ -46,17 +46,18 @@ Json world_json(const WorldEval& eval) {
 
 }  // namespace
 
-void check_run_folder_is_free(const std::string& run_folder) {
-  if (!fs::exists(fs::path(run_folder) / "run.json")) return;
-  throw ConfigError("the run folder " + run_folder +
-                    " holds a run already: give another with --run, or go on with it by --resume");
+void check_run_folder(const TrainOptions& options) {
+  if (fs::exists(fs::path(options.run_folder) / "run.json") && !options.resume) {
+    throw ConfigError("the run folder " + options.run_folder +
+                      " holds a run already: give another with --run, or go on with it by --resume");
+  }
 }
 
 void prepare_run_folder(const RunConfig& config, const TrainOptions& options, int ranks) {
+  check_run_folder(options);
   const fs::path folder(options.run_folder);
-  if (!options.resume) check_run_folder_is_free(options.run_folder);
   std::error_code error;
-  for (const char* sub : {"trace", "checkpoints", "samples", "log"}) {
+  for (const char* sub : {"trace", "memory", "checkpoints", "samples", "log"}) {
     fs::create_directories(folder / sub, error);
     if (error) throw IoError("cannot create " + (folder / sub).string() + ": " + error.message());
   }
@@ -83,6 +84,27 @@ RunConfig read_run_for_one_rank(const std::string& run_folder) {
   Json file = read_json_file(path);
   for (const char* key : {"mesh", "train_batch_size", "zero_optimization"}) file.erase(key);
   return make_run_config(file);
+}
+
+std::string memory_file(const std::string& run_folder, int rank) {
+  return run_folder + "/memory/rank" + std::to_string(rank) + ".json";
+}
+
+void write_memory(const std::string& run_folder, int rank, const MemoryLedger& ledger) {
+  constexpr size_t kLargest = 8;  // of each category
+  const MemoryByCategory at_peak = ledger.at_peak();
+  Json split = Json::object(), holders = Json::array();
+  for (int c = 0; c < kMemoryCategories; ++c) {
+    const auto category = static_cast<MemoryCategory>(c);
+    split[memory_category_name(category)] = at_peak[static_cast<size_t>(c)];
+    auto largest = ledger.holders(category);
+    if (largest.size() > kLargest) largest.resize(kLargest);
+    for (const auto& [holder, bytes] : largest) {
+      holders.push_back({{"category", memory_category_name(category)}, {"holder", holder}, {"bytes", bytes}});
+    }
+  }
+  const Json json{{"rank", rank}, {"peak_bytes", ledger.peak()}, {"at_peak", split}, {"holders", holders}};
+  write_text_file(memory_file(run_folder, rank), json.dump(1) + "\n");
 }
 
 std::string world_eval_json(const WorldEval& eval) { return world_json(eval).dump(2); }

@@ -11,6 +11,7 @@
 #include "media/gif.h"
 #include "media/png.h"
 #include "media/rollout_picture.h"
+#include "train/predictor.h"
 
 namespace vitrine {
 namespace {
@@ -55,51 +56,6 @@ double mean_square(const float* a, const float* b, int64_t count) {
 
 double decibel(double mean_squared_error) { return -10 * std::log10(std::max(mean_squared_error, 1e-12)); }
 
-// Predicts the frame after each of `windows` (one a clip, [window, frame] values) in micro-batches.
-class Predictor {
- public:
-  Predictor(Engine& engine, const WorldModelConfig& config) : engine_(engine), window_(config.window) {
-    const Graph& graph = engine.graph();
-    type_ = graph.edges[static_cast<size_t>(graph.edge("batch.frames"))].type;
-    clip_frames_ = type_.shape[1];
-    batch_ = type_.shape[0];
-    frame_ = type_.shape.elements() / (batch_ * clip_frames_);
-  }
-
-  void predict(const std::vector<const float*>& windows, const std::vector<const int32_t*>& actions,
-               std::vector<std::vector<float>>& next) {
-    next.resize(windows.size());
-    std::vector<float> frames(static_cast<size_t>(batch_ * clip_frames_ * frame_));
-    std::vector<int32_t> action(static_cast<size_t>(batch_ * clip_frames_));
-    std::vector<float> predicted;
-    for (size_t first = 0; first < windows.size(); first += static_cast<size_t>(batch_)) {
-      const size_t rows = std::min(windows.size() - first, static_cast<size_t>(batch_));
-      for (size_t r = 0; r < rows; ++r) {
-        float* to = frames.data() + static_cast<int64_t>(r) * clip_frames_ * frame_;
-        std::copy_n(windows[first + r], window_ * frame_, to);
-        std::copy_n(actions[first + r], window_, action.data() + static_cast<int64_t>(r) * clip_frames_);
-      }
-      const BatchViews views = {
-          {"frames", {frames.data(), type_.shape, DType::kF32}},
-          {"actions", {action.data(), {batch_, clip_frames_}, DType::kI32}}};
-      const EvalReport report = engine_.evaluate(views);
-      const TensorView result = report.results.at("prediction");  // [B, window, H, W, 3]
-      predicted.resize(static_cast<size_t>(result.elements()));
-      convert(DType::kF32, predicted.data(), result.dtype, result.data, result.elements());
-      for (size_t r = 0; r < rows; ++r) {
-        const float* from = predicted.data() + (static_cast<int64_t>(r + 1) * window_ - 1) * frame_;
-        next[first + r].assign(from, from + frame_);
-        for (float& value : next[first + r]) value = std::clamp(value, 0.0f, 1.0f);
-      }
-    }
-  }
-
- private:
-  Engine& engine_;
-  int64_t window_, clip_frames_ = 0, batch_ = 0, frame_ = 0;
-  TensorType type_;
-};
-
 double centre_error(const FrameCache& cache, const float* frame, const float* truth, bool* found) {
   const BallCentre centre =
       ball_centre(frame, cache.height(), cache.width(), ball_colour(0), kBallsBackground);
@@ -132,7 +88,7 @@ WorldEval evaluate_world(Engine& engine, const WorldModelConfig& config, const F
                          const WorldEvalOptions& options) {
   const int64_t window = config.window;
   const Clips clips = take_clips(cache, options.clips, window + options.horizon);
-  Predictor predictor(engine, config);
+  FramePredictor predictor(engine, config.window);
   WorldEval eval;
   eval.clips = clips.count;
   eval.has_state = !clips.centres.empty();

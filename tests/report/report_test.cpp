@@ -55,7 +55,7 @@ TEST(Report, SummarisesMetrics) {
   ReportInput input;
   const double nan = std::numeric_limits<double>::quiet_NaN();
   input.metrics.steps = {1, 2, 3};
-  input.metrics.columns = {{"loss", {3, 2, nan}}, {"tokens_per_s", {1000, 12000, 13000}}};
+  input.metrics.columns = {{"loss", {3, 2, nan}}, {"tokens_per_second", {1000, 12000, 13000}}};
   const Json data = report_data(input);
   EXPECT_EQ((*card_of(data, "Final loss"))["value"], "2");
   EXPECT_EQ((*card_of(data, "Final loss"))["tone"], "bad");  // it ended in NaN

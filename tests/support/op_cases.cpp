@@ -72,6 +72,7 @@ void add_video_cases(std::vector<OpCase>& cases, int64_t b, int64_t t, int64_t s
   cases.push_back({"take_token", {{"index", 0}}, {Shape{b, s, c}}});
   cases.push_back({"take_token", {{"index", static_cast<double>(s - 1)}}, {Shape{b, s, c}}});
   cases.push_back({"mean_pool", {}, {Shape{b, s, c}}});
+  cases.push_back({"flatten_frames", {}, {z}});
   cases.push_back({"patchify", {{"patch", 2}}, {Shape{b, t, 4, 6, c}}});
   cases.push_back(
       {"unpatchify", {{"patch", 2}, {"height", 4}, {"width", 6}}, {Shape{b, t, 6, 4 * c}}});

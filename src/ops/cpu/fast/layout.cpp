@@ -246,6 +246,21 @@ void mean_pool_backward(const OpCall&, Views dout, Gradients din) {
   });
 }
 
+// The same elements under another shape.
+void flatten_frames_forward(const OpCall& call) {
+  const int64_t count = call.in[0].shape.rows(), width = call.in[0].shape[-1];
+  parallel_for(count, grain_rows(width), [&](int64_t begin, int64_t end) {
+    move_row(call.in[0], begin * width, written(call.out[0]), begin * width, (end - begin) * width);
+  });
+}
+
+void flatten_frames_backward(const OpCall&, Views dout, Gradients din) {
+  const int64_t count = dout[0].shape.rows(), width = dout[0].shape[-1];
+  parallel_for(count, grain_rows(width), [&](int64_t begin, int64_t end) {
+    move_row(dout[0], begin * width, din[0], begin * width, (end - begin) * width);
+  });
+}
+
 // Where in y the row `r` of x (all dimensions but the last) begins; y has the dimensions whose bit
 // is set.
 struct BroadcastRows {
@@ -370,6 +385,7 @@ void add_layout(Backend& backend) {
   FastRow<prepend_token_forward, prepend_token_backward>::add(backend, "prepend_token");
   FastRow<take_token_forward, take_token_backward>::add(backend, "take_token");
   FastRow<mean_pool_forward, mean_pool_backward>::add(backend, "mean_pool");
+  FastRow<flatten_frames_forward, flatten_frames_backward>::add(backend, "flatten_frames");
   FastRow<add_broadcast_forward, add_broadcast_backward>::add(backend, "add_broadcast");
   FastRow<rotary_forward, rotary_backward>::add(backend, "rotary");
 }
