@@ -29,12 +29,12 @@ const kCharts = [
   ['Loss', ['loss', 'eval_loss', 'validation_loss']], ['Learning rate', ['lr', 'learning_rate']],
   ['Gradient norm', ['grad_norm']],
 ];
-const kHidden = ['time'];
+const kHidden = ['time', 'step_seconds'];  // the latter is what throughput says
 // A unit's throughput comes with the charts above, whatever the unit.
 const kThroughput = /^(.*)_per_second$/;
 
 /** @type {Object<string, string>} */
-const kWords = {comm_share: 'exposed communication (share of the step)', step_seconds: 'step time (s)'};
+const kWords = {comm_share: 'exposed communication (share of the step)'};
 
 /** @param {string} name */
 function words(name) {
@@ -166,22 +166,19 @@ function showMemory(memory) {
       element('td', {}, ['rank ' + r.rank]),
       ...kept.map((c) => element('td', {}, [r.at_peak[c] > 0 ? bytes(r.at_peak[c]) : '–'])),
       element('td', {}, [bytes(r.peak)])])))]);
-  byId('memory').append(head('Memory', 'by category over time', tools),
+  byId('memory').append(head('Memory', 'by category over the recorded steps; the table has the peaks of the whole run', tools),
     element('div', {class: 'panel'}, [holder, legend(kept.map((c) => names[c])),
       element('div', {class: 'scroll', style: 'margin-top: 12px'}, [table])]));
-  const holders = shown.flatMap((r) => r.holders.map((h) => ({...h, rank: r.rank})))
-    .sort((a, b) => b.bytes - a.bytes).slice(0, 12);
-  if (holders.length === 0) return;
-  const whole = Math.max(...shown.map((r) => r.peak));
+  const fullest = shown.reduce((a, b) => (b.peak > a.peak ? b : a));
+  if (fullest.holders.length === 0) return;
   byId('memory').append(element('div', {class: 'panel scroll', style: 'margin-top: 12px'}, [
-    element('h3', {}, ['Largest holders']), element('table', {}, [
+    element('h3', {}, [`Largest holders on rank ${fullest.rank} at the end of the run`]), element('table', {}, [
       element('thead', {}, [element('tr', {}, [
         element('th', {}, ['holder']), element('th', {class: 'text'}, ['category']),
-        element('th', {}, ['rank']), element('th', {}, ['bytes']), element('th', {}, ['of the peak'])])]),
-      element('tbody', {}, holders.map((h) => element('tr', {}, [
+        element('th', {}, ['bytes']), element('th', {}, ['of the peak'])])]),
+      element('tbody', {}, fullest.holders.slice(0, 8).map((h) => element('tr', {}, [
         element('td', {}, [h.holder]), element('td', {class: 'text'}, [h.category]),
-        element('td', {}, [String(h.rank)]), element('td', {}, [bytes(h.bytes)]),
-        element('td', {}, [percent(h.bytes, whole)])])))])]));
+        element('td', {}, [bytes(h.bytes)]), element('td', {}, [percent(h.bytes, fullest.peak)])])))])]));
 }
 
 /** @param {TimelineData} data @returns {TimelineView|null} */

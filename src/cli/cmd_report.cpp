@@ -12,7 +12,8 @@ void add_report(CLI::App& app, CommandAction& action) {
     std::string run, output;
   };
   auto a = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("report", "Write a run's page: curves, memory, timeline, pictures");
+  CLI::App* command =
+      app.add_subcommand("report", "Write a run's page: curves, memory, timeline, pictures");
   command->add_option("run", a->run, "Run folder")->required();
   command->add_option("-o,--output", a->output, "HTML file (default: RUN/report.html)");
   command->footer("Example: vitrine report runs/demo -o demo.html");

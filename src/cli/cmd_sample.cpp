@@ -48,7 +48,7 @@ int sample_text(const Arguments& a, TrainedRun& run) {
   const std::vector<int32_t> made =
       sampler.sample(prompt, a.tokens, bytes ? kEndOfText : -1, options, print);
   if (a.json) {
-    Json json{{"prompt_ids", prompt}, {"ids", made}, {"step", run.engine->steps_done()}};
+    Json json{{"prompt_ids", prompt}, {"ids", made}};
     if (bytes) json["text"] = text_of_tokens(made);
     print_json(json);
   } else {
@@ -80,7 +80,6 @@ int sample_world(const Arguments& a, TrainedRun& run) {
     print_json({{"clip", a.clip},
                 {"context_frames", imagined.context},
                 {"actions", actions},
-                {"step", run.engine->steps_done()},
                 {"png", folder + "/imagined.png"},
                 {"gif", folder + "/imagined.gif"}});
   } else {

@@ -90,10 +90,15 @@ std::vector<RankMemory> read_memory(const std::string& run_folder, int ranks) {
   return out;
 }
 
+std::string floating(DType dtype) {
+  const std::string name = dtype_name(dtype);
+  return name[0] == 'f' ? "fp" + name.substr(1) : name;
+}
+
 std::string precision(const Strategy& strategy) {
-  if (!strategy.mixed()) return dtype_name(strategy.compute_dtype);
-  return std::string(dtype_name(strategy.compute_dtype)) + " (fp32 master weights, gradients in " +
-         dtype_name(strategy.gradient_dtype) + ")";
+  if (!strategy.mixed()) return floating(strategy.compute_dtype);
+  return floating(strategy.compute_dtype) + " (fp32 master weights, gradients in " +
+         floating(strategy.gradient_dtype) + ")";
 }
 
 std::string layout(const RunConfig& config, int ranks) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <tuple>
 #include <unordered_set>
 
 #include "readers/kineto_names.h"
@@ -30,6 +31,27 @@ void name_lanes(KinetoDraft& draft) {
       lane.name = (lane.device ? "stream " : "thread ") + std::to_string(lane.tid);
     if (lane.device && devices.size() > 1) lane.name = "device " + key.pid + " " + lane.name;
   }
+}
+
+// Streams before threads, each by number; what the order of events happened to be is nobody's.
+void sort_lanes(KinetoDraft& draft) {
+  std::vector<int32_t> order(draft.timeline.lanes.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto key = [&](int32_t i) {
+    const Lane& lane = draft.timeline.lanes[static_cast<size_t>(i)];
+    const std::string& pid = draft.lane_keys[static_cast<size_t>(i)].pid;
+    return std::tuple(!lane.device, pid.size(), pid, lane.tid);
+  };
+  std::stable_sort(
+      order.begin(), order.end(), [&](int32_t a, int32_t b) { return key(a) < key(b); });
+  std::vector<Lane> lanes;
+  std::vector<int32_t> place(order.size());
+  for (const int32_t i : order) {
+    place[static_cast<size_t>(i)] = static_cast<int32_t>(lanes.size());
+    lanes.push_back(std::move(draft.timeline.lanes[static_cast<size_t>(i)]));
+  }
+  draft.timeline.lanes = std::move(lanes);
+  for (int32_t& lane : draft.timeline.spans.lane) lane = place[static_cast<size_t>(lane)];
 }
 
 // The launch of a span, or null.
@@ -209,6 +231,7 @@ RankTimeline finish_kineto(KinetoDraft draft) {
   }
   assign_steps(draft);
   sort_spans(draft.timeline.spans);
+  sort_lanes(draft);
   number_collectives(draft);
   drop_unused_collectives(draft.timeline);
   if (!draft.world_size_known) {

@@ -312,8 +312,8 @@ void time_cards(const std::vector<RankBreakdown>& ranks, Json& cards) {
                        "%",
                        sum.communication_ns == 0 ? "no communication recorded"
                        : exposed > kBadCommunication
-                           ? "over 30 % of the step is bad"
-                           : format("%.0f %% of it is hidden", 100 * hidden),
+                           ? "of the recorded steps; over 30 % is bad"
+                           : format("of the recorded steps; %.0f %% is hidden", 100 * hidden),
                        sum.communication_ns == 0       ? ""
                        : exposed > kBadCommunication   ? "bad"
                        : exposed <= kGoodCommunication ? "good"

@@ -174,7 +174,10 @@ TEST(Kineto, ReadsTheBareListAndTheNamesOf2021) {
   EXPECT_EQ(t.spans.kind, (std::vector{SpanKind::kOperation, SpanKind::kKernel}));
   EXPECT_EQ(t.spans.start_ns[0], 1600000000000000000);
   EXPECT_EQ(t.wall_anchor_ns, 0);
-  EXPECT_EQ(t.lanes[1].tid, 7);
+  ASSERT_EQ(t.lanes.size(), 2u);
+  EXPECT_EQ(t.lanes[0].name, "stream 7");  // streams come first
+  EXPECT_EQ(t.lanes[0].tid, 7);
+  EXPECT_EQ(t.spans.lane, (std::vector<int32_t>{1, 0}));
 }
 
 TEST(Kineto, TakesKeysInAnyOrder) {
