@@ -119,7 +119,11 @@ void TcpStoreServer::handle(Connection& connection, const std::vector<std::strin
   };
   if (is("hello", 5)) {
     const std::string error = introduce(connection, request);
-    if (error.empty()) return reply(connection, {"ok"});
+    if (error.empty()) {
+      reply(connection, {"ok"});
+      if (connection.control) tell_late(connection);
+      return;
+    }
     reply(connection, {"error", error});
     connection.broken = true;
     return;
@@ -227,6 +231,15 @@ void TcpStoreServer::connection_ended(Connection& connection) {
   status.state = RankStatus::State::kGone;
   status.gone_order = ++gone_count_;
   tell_others(connection.rank);
+}
+
+// A rank that comes after another has failed must not wait for it.
+void TcpStoreServer::tell_late(Connection& connection) {
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    if (ranks_[r].aborted_order > 0 || ranks_[r].gone_order > 0) {
+      reply(connection, {"lost", std::to_string(r)});
+    }
+  }
 }
 
 void TcpStoreServer::tell_others(int lost) {

@@ -61,6 +61,7 @@ class TcpStoreServer {
   void answer_waiting(const std::string& key);
   void connection_ended(Connection& connection);
   void tell_others(int lost);
+  void tell_late(Connection& connection);
   std::vector<std::string> table() const;
 
   Socket listener_;

@@ -1,6 +1,9 @@
 // A trained encoder does not collapse: predictions go on differing between clips.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "core/error.h"
 #include "core/json.h"
 #include "data/balls.h"
 #include "data/loader.h"
