@@ -18,6 +18,7 @@ function(vitrine_library name)
   target_include_directories(vitrine_${name} PUBLIC
     $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/vitrine>)
   target_link_libraries(vitrine_${name} PUBLIC ${ARG_LINKS} PRIVATE $<BUILD_INTERFACE:vitrine_flags> ${ARG_PRIVATE_LINKS})
+  target_compile_features(vitrine_${name} PUBLIC cxx_std_20)
   set_target_properties(vitrine_${name} PROPERTIES EXPORT_NAME ${name})
   set_property(GLOBAL APPEND PROPERTY VITRINE_LIBRARIES vitrine_${name})
 endfunction()

@@ -98,8 +98,9 @@ CheckpointWriter::CheckpointWriter(std::string folder,
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder_, error)) {
     const std::string name = entry.path().filename();
-    if (name.starts_with(std::string(".") + kPrefix) && name.ends_with(".tmp") &&
-        entry.path() != temporary_path()) {
+    const bool folder_of_another = name.starts_with(std::string(".") + kPrefix) &&
+                                   name.ends_with(".tmp") && entry.path() != temporary_path();
+    if (folder_of_another || name.starts_with("latest.tmp")) {
       fs::remove_all(entry.path(), error);
     }
   }

@@ -1,5 +1,6 @@
 // vitrine data: making of frame caches and token shards.
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "cli/commands.h"
@@ -113,6 +114,8 @@ void add_tokens(CLI::App& data, CommandAction& action) {
         tokens.insert(tokens.end(), part.begin(), part.end());
         tokens.push_back(kEndOfText);
       }
+      const std::filesystem::path folder = std::filesystem::path(a->output).parent_path();
+      if (!folder.empty()) std::filesystem::create_directories(folder);
       write_token_shard(a->output, tokens, kByteVocabulary);
       std::printf("%s: %zu tokens of a vocabulary of %d\n", a->output.c_str(), tokens.size(), kByteVocabulary);
       return 0;

@@ -6,11 +6,26 @@
 #include "cli/commands.h"
 #include "cli/launch.h"
 #include "cli/run_report.h"
+#include "core/error.h"
 #include "core/json.h"
 
 namespace vitrine {
 
 const char* demo_config_text();
+
+namespace {
+
+// Only what a run made is taken away: a mistyped --run must never cost anyone a folder.
+void remove_older_run(const std::string& folder) {
+  namespace fs = std::filesystem;
+  if (!fs::exists(folder) || fs::is_empty(folder)) return;
+  if (!fs::exists(fs::path(folder) / "run.json")) {
+    throw UsageError(folder + " is there already and holds no run (no run.json): give another folder with --run");
+  }
+  fs::remove_all(folder);
+}
+
+}  // namespace
 
 void add_demo(CLI::App& app, CommandAction& action, const CommandLine& line) {
   struct Arguments {
@@ -38,7 +53,7 @@ void add_demo(CLI::App& app, CommandAction& action, const CommandLine& line) {
       }
       const RunConfig config = make_run_config(file, options);
       const bool launcher = rank_environment().size == 1;
-      if (launcher) std::filesystem::remove_all(arguments->folder);
+      if (launcher) remove_older_run(arguments->folder);
       const int code = train_command(config, arguments->folder, arguments->ranks, false, false, false, line);
       if (launcher && code == 0) {
         std::printf("Look at %s/report.html and the pictures in %s/samples.\n", arguments->folder.c_str(),

@@ -31,6 +31,12 @@ std::string stem(const std::string& path) {
 
 int train_command(const RunConfig& config, const std::string& run_folder, int ranks, bool resume, bool json,
                   bool quiet, const CommandLine& line) {
+  if (rank_environment().size == 1) {  // before the ranks' logs are opened over those of an older run
+    TrainOptions asked;
+    asked.run_folder = run_folder;
+    asked.resume = resume;
+    check_run_folder(asked);
+  }
   return run_ranks(ranks, line, run_folder + "/log", config.train.timeout_seconds, [&](World* world) {
     const bool first = !world || world->rank() == 0;
     ProgressBar bar;

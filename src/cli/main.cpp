@@ -23,7 +23,7 @@ void restart_with_passive_waits(char** argv) {
 
 int run(int argc, char** argv) {
   CLI::App app{"Train large models and video world models with ZeRO, and see what happened."};
-  app.set_version_flag("--version", "vitrine 0.1.0");
+  app.set_version_flag("--version", "vitrine " VITRINE_VERSION);
   app.require_subcommand(1);
   app.footer("`vitrine COMMAND --help` shows each command with an example.");
   vitrine::CommandAction action;

@@ -18,7 +18,7 @@ constexpr milliseconds kReportEvery{250};
 // Eight reports missed: a busy host delays a few, a stopped process sends none.
 constexpr int64_t kSilentMs = 2000;
 constexpr milliseconds kAskFor{1200};
-constexpr milliseconds kStoreLinger{2000};
+constexpr milliseconds kStoreLinger{5000};
 
 bool is_single_host(const RankEnvironment& e) { return e.local_size == e.size; }
 

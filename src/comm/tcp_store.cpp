@@ -35,6 +35,7 @@ struct TcpStoreServer::Connection {
 TcpStoreServer::TcpStoreServer(const std::string& address, int port, int ranks)
     : listener_(listen_on(address, port)),
       port_(port_of(listener_)),
+      unseen_(ranks - 1),
       ranks_(static_cast<size_t>(ranks)),
       heard_(static_cast<size_t>(ranks)) {
   int ends[2];
@@ -55,7 +56,7 @@ TcpStoreServer::~TcpStoreServer() {
 
 void TcpStoreServer::wait_for_others(milliseconds longest) {
   const auto deadline = steady_clock::now() + longest;
-  while (others_ > 0 && steady_clock::now() < deadline) {
+  while ((unseen_ > 0 || others_ > 0) && steady_clock::now() < deadline) {
     std::this_thread::sleep_for(milliseconds(2));
   }
 }
@@ -118,7 +119,11 @@ void TcpStoreServer::handle(Connection& connection, const std::vector<std::strin
   };
   if (is("hello", 5)) {
     const std::string error = introduce(connection, request);
-    if (error.empty()) return reply(connection, {"ok"});
+    if (error.empty()) {
+      reply(connection, {"ok"});
+      if (connection.control) tell_late(connection);
+      return;
+    }
     reply(connection, {"error", error});
     connection.broken = true;
     return;
@@ -168,7 +173,10 @@ std::string TcpStoreServer::introduce(Connection& connection,
   if (control) {
     status.state = RankStatus::State::kAlive;
     heard_[static_cast<size_t>(rank)] = steady_clock::now();
-    if (rank != 0) ++others_;
+    if (rank != 0) {
+      ++others_;
+      --unseen_;
+    }
   }
   return "";
 }
@@ -223,6 +231,15 @@ void TcpStoreServer::connection_ended(Connection& connection) {
   status.state = RankStatus::State::kGone;
   status.gone_order = ++gone_count_;
   tell_others(connection.rank);
+}
+
+// A rank that comes after another has failed must not wait for it.
+void TcpStoreServer::tell_late(Connection& connection) {
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    if (ranks_[r].aborted_order > 0 || ranks_[r].gone_order > 0) {
+      reply(connection, {"lost", std::to_string(r)});
+    }
+  }
 }
 
 void TcpStoreServer::tell_others(int lost) {

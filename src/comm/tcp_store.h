@@ -45,7 +45,8 @@ class TcpStoreServer {
   TcpStoreServer& operator=(const TcpStoreServer&) = delete;
 
   int port() const { return port_; }
-  // Waits until every other rank has closed its connections, at most so long.
+  // Waits until every other rank has come and closed its connections, at most so long: one that comes late
+  // must hear that the run has failed, not knock at a closed port until its time is up.
   void wait_for_others(std::chrono::milliseconds longest);
 
  private:
@@ -60,6 +61,7 @@ class TcpStoreServer {
   void answer_waiting(const std::string& key);
   void connection_ended(Connection& connection);
   void tell_others(int lost);
+  void tell_late(Connection& connection);
   std::vector<std::string> table() const;
 
   Socket listener_;
@@ -67,6 +69,7 @@ class TcpStoreServer {
   int port_ = 0;
   std::atomic<bool> stop_{false};
   std::atomic<int> others_{0};  // control connections of ranks other than 0
+  std::atomic<int> unseen_;     // ranks other than 0 that have not come yet
   // The rest belongs to the serving thread.
   std::vector<std::unique_ptr<Connection>> connections_;
   std::map<std::string, std::string> values_;

@@ -30,7 +30,8 @@ void adamw_update(const AdamWStep& step, float* master, float* exp_avg, float* e
                   const void* gradient, DType gradient_dtype, void* parameter, DType parameter_dtype,
                   int64_t count);
 
-// Adds the squares of elements [begin, end) of a unit to `sum`: one fp64 sum a chunk of kShardChunk
+constexpr int64_t kNormChunk = 64;
+// Adds the squares of elements [begin, end) of a unit to `sum`: one fp64 sum a chunk of kNormChunk
 // elements of the unit (so `begin` is a multiple of it), then exact. `data` points at element `begin`.
 void add_squares(const void* data, DType dtype, int64_t begin, int64_t end, ExactSum& sum);
 

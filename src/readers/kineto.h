@@ -9,21 +9,19 @@
 namespace vitrine {
 
 struct KinetoOptions {
-  bool python_functions =
-      false;  // keep the events of Python frames (with_stack), many and rarely wanted
+  // Keep the events of Python frames (with_stack), many and rarely wanted.
+  bool python_functions = false;
 };
 
 // One rank of a plain or gzipped file. What becomes of an event (docs/formats/trace.md):
-//   kernel                       communication by its collective arguments or its name, else
-//   kKernel gpu_memcpy, gpu_memset       kCopy cpu_op                       kOperation
-//   cuda_runtime, cuda_driver   kRuntime cuda_sync                    kSync user_annotation kStep
-//   for ProfilerStep#N,
-//                                                  kData for data loading, else kRegion
-//   [memory]                     counters "allocated bytes" and "reserved bytes" of each device:
-//   PyTorch
-//                                keeps no categories; our own traces give memory samples by
-//                                category
-//   other complete events        kHost; flows, instants and the profiler's own spans are left out
+// - kernel: communication by its collective arguments or its name, else kKernel
+// - gpu_memcpy, gpu_memset: kCopy
+// - cpu_op: kOperation
+// - cuda_runtime, cuda_driver: kRuntime; cuda_sync: kSync
+// - user_annotation: kStep for ProfilerStep#N, kData for data loading, else kRegion
+// - [memory]: counters "allocated bytes" and "reserved bytes" of each device, since PyTorch keeps no
+//   categories; our own traces give memory samples by category
+// - other complete events: kHost; flows, instants and the profiler's own spans are left out
 // Our own traces say themselves what a span is; the launches that the writer made up are left out.
 //
 // Times are exact: start_ns counts from wall_anchor_ns, which is baseTimeNanoseconds; files without

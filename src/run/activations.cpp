@@ -20,7 +20,7 @@ bool backward_keeps_output(const Tape& tape, int port, bool recompute) {
   return false;
 }
 
-Activations::Activations(const Graph& graph, const std::vector<int>& local, bool recompute, bool training,
+Activations::Activations(const Graph& graph, const std::vector<int>& run, bool recompute, bool training,
                          MemoryLedger& ledger)
     : graph_(graph),
       recompute_(recompute),
@@ -28,7 +28,7 @@ Activations::Activations(const Graph& graph, const std::vector<int>& local, bool
       ledger_(ledger),
       local_(graph.blocks.size(), false),
       held_(graph.edges.size(), false) {
-  for (const int block : local) local_[static_cast<size_t>(block)] = true;
+  for (const int block : run) local_[static_cast<size_t>(block)] = true;
   for (size_t e = 0; e < graph.edges.size(); ++e) readers_.push_back(readers_of(static_cast<int>(e)));
 }
 
@@ -51,9 +51,9 @@ int Activations::readers_of(int e) const {
   }
   if (edge.producer >= 0 && local_[static_cast<size_t>(edge.producer)]) {
     for (const int consumer : edge.consumers) {
-      if (!local_[static_cast<size_t>(consumer)]) {
-        ++count;  // sends are released one by one; one a consumer is the most there can be
-      }
+      const bool left_out = training_ && !graph_.blocks[static_cast<size_t>(consumer)].feeds_loss;
+      // Of another stage: sends are released one by one; one a consumer is the most there can be.
+      if (!local_[static_cast<size_t>(consumer)] && !left_out) ++count;
     }
   }
   return count;
@@ -103,6 +103,13 @@ void Activations::done_with_value(int e, int micro) {
   const auto it = values_.find({e, micro});
   if (it == values_.end()) return;
   if (--it->second.readers <= 0 && !held_[static_cast<size_t>(e)]) values_.erase(it);
+}
+
+void Activations::drop_unread(int e, int micro) {
+  const auto at = static_cast<size_t>(e);
+  if (readers_[at] > 0 || held_[at]) return;
+  const std::lock_guard lock(mutex_);
+  values_.erase({e, micro});
 }
 
 GradView Activations::gradient_target(int e, int micro) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <mutex>
 #include <vector>
 
 #include "core/buffer.h"
@@ -14,8 +15,8 @@ namespace vitrine {
 // the order that the schedule sets.
 class Activations {
  public:
-  // `local` marks the blocks that this rank runs; `training` decides whether backward reads count.
-  Activations(const Graph& graph, const std::vector<int>& local, bool recompute, bool training,
+  // `run` lists the blocks whose forward this rank runs; `training` decides whether backward reads count.
+  Activations(const Graph& graph, const std::vector<int>& run, bool recompute, bool training,
               MemoryLedger& ledger);
 
   // The value of an edge: allocated by the first write_value of a micro-batch.
@@ -26,6 +27,8 @@ class Activations {
   void set_batch(int edge, int micro, const TensorView& tensor);
   // One reader less; frees at zero. Results are held until clear().
   void done_with_value(int edge, int micro);
+  // Frees a value just written that nobody here reads.
+  void drop_unread(int edge, int micro);
 
   // The gradient of an edge: the first contribution of a micro-batch overwrites, later ones add.
   GradView gradient_target(int edge, int micro);

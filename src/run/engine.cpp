@@ -12,7 +12,7 @@ namespace vitrine {
 struct Engine::Variant {
   Model model;
   ParameterTable table;
-  Graph graph, eval_graph;
+  Graph graph;
   Strategy eval_strategy;
   Schedule schedule, eval_schedule;
   std::unique_ptr<Runner> train, eval;
@@ -29,6 +29,23 @@ bool same_units(const ParameterTable& a, const ParameterTable& b) {
     }
   }
   return true;
+}
+
+// Everything that shapes messages, their order or their values.
+std::string agreed_text(const Strategy& s) {
+  std::string text = std::string("|") + dtype_name(s.compute_dtype) + dtype_name(s.gradient_dtype);
+  for (const int64_t value :
+       {int64_t{s.mesh.data}, int64_t{s.mesh.tensor}, int64_t{s.mesh.pipeline}, int64_t{s.mesh.context},
+        int64_t{s.shard.stage()}, static_cast<int64_t>(s.pipeline_order), int64_t{s.recompute}, s.micro_batch,
+        s.accumulation, s.reduce_bucket, s.gather_bucket, s.prefetch_elements, s.max_live_elements,
+        s.max_reuse_distance, int64_t{s.overlap}}) {
+    text += "|" + std::to_string(value);
+  }
+  return text;
+}
+
+std::string agreed_text(const OptimizerConfig& o) {
+  return format("|%.17g|%.17g|%.17g|%.17g|%.17g|%.17g", o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, o.clip);
 }
 
 }  // namespace
@@ -78,9 +95,7 @@ void Engine::check_agreement() {
   const Variant& v = *variants_[0];
   std::string text = std::to_string(options_.seed);
   for (const Unit& unit : v.table.units) text += unit.name + ":" + std::to_string(unit.elements) + ";";
-  text += std::to_string(options_.strategy.shard.stage()) + dtype_name(options_.strategy.compute_dtype) +
-          format("|%g|%g|%lld", options_.optimizer.lr, options_.optimizer.clip,
-                 static_cast<long long>(options_.strategy.global_batch()));
+  text += agreed_text(options_.strategy) + agreed_text(options_.optimizer);
   const uint64_t mine = stream_of(text);
   std::vector<uint64_t> all(static_cast<size_t>(world_->size()));
   comms_->control().set_context(-1, "agreement of all ranks on model and strategy");
@@ -159,6 +174,12 @@ StepReport Engine::train_step(const std::function<BatchViews(int)>& batch, int v
 }
 
 double Engine::forward(const BatchViews& batch) {
+  if (options_.strategy.mesh.pipeline > 1) {
+    throw ConfigError("forward was called with a pipeline of " +
+                      std::to_string(options_.strategy.mesh.pipeline) +
+                      " stages, which runs several micro-batches at once: call train_step, which asks for "
+                      "each micro-batch when it is due");
+  }
   if (phase_ == Phase::kForwardDone) {
     throw ConfigError("forward was called twice without backward: call backward(loss) first, or evaluate() "
                       "for a forward without gradients");

@@ -30,7 +30,7 @@ struct StepReport {
 };
 
 struct EvalReport {
-  double loss = 0;  // this rank's micro-batch
+  double loss = 0;  // this rank's micro-batch; 0 on pipeline stages that hold no loss
   std::map<std::string, TensorView> results;  // valid until the next call on the engine
 };
 
@@ -48,7 +48,7 @@ class Engine {
   int add_variant(Model model, const BatchTypes& batch);
 
   // --- a loop of one's own: `accumulation` times forward and backward, then step ----------------------
-  // One micro-batch; returns this rank's loss.
+  // One micro-batch; returns this rank's loss. Not with a pipeline, which interleaves micro-batches.
   double forward(const BatchViews& batch);
   // `loss` is what forward returned. The engine scales losses and clears gradients by itself.
   void backward(double loss);

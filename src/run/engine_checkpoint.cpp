@@ -110,6 +110,9 @@ void Engine::save(const std::string& folder, const std::string& extra_json, int 
 }
 
 std::string Engine::load(const std::string& path, bool optimizer_state) {
+  if (phase_ != Phase::kReady || micro_ != 0) {
+    throw ConfigError("load was called in the middle of a step: call step() first");
+  }
   const CheckpointReader reader = CheckpointReader::open(path);
   const ParameterTable& table = store_->table();
   for (int u = 0; u < static_cast<int>(table.units.size()); ++u) {

@@ -8,6 +8,17 @@
 #include "run/runner_names.h"
 
 namespace vitrine {
+namespace {
+
+std::vector<int> forward_blocks(const Schedule& schedule) {
+  std::vector<int> blocks;
+  for (const Action& action : schedule.actions) {
+    if (action.kind == ActionKind::kForward && action.micro_batch == 0) blocks.push_back(action.block);
+  }
+  return blocks;
+}
+
+}  // namespace
 
 Runner::Runner(const Graph& graph, const Strategy& strategy, const Schedule& schedule, ShardStore& store,
                LaneCommunicators& comms, const Backend& backend, MemoryLedger& ledger, Recorder* recorder,
@@ -21,8 +32,8 @@ Runner::Runner(const Graph& graph, const Strategy& strategy, const Schedule& sch
       ledger_(ledger),
       recorder_(recorder),
       training_(training),
-      activations_(graph, schedule.blocks, strategy.recompute, training, ledger),
-      names_(std::make_unique<Names>(recorder, graph, comms.world())) {
+      activations_(graph, forward_blocks(schedule), strategy.recompute, training, ledger),
+      names_(std::make_unique<Names>(recorder, graph)) {
   int64_t scratch_bytes = 64;
   for (const int block : schedule.blocks) {
     const TapeLayout& layout = graph.blocks[static_cast<size_t>(block)].tape->layout();
@@ -68,6 +79,7 @@ bool Runner::ready(const Action& action) const {
 }
 
 void Runner::lane_loop(LaneThread& lane) {
+  if (recorder_) recorder_->attach_thread();
   for (;;) {
     int index = -1;
     {
@@ -123,6 +135,7 @@ void Runner::wait_for(const Action& action) {
   if (ready(action)) return;
   const int64_t start = now_ns();
   changed_.wait(lock, [&] { return error_ || ready(action); });
+  const bool failed = error_ != nullptr;
   lock.unlock();
   const int64_t waited = now_ns() - start;
   output_.exposed_comm_ns += waited;
@@ -138,7 +151,7 @@ void Runner::wait_for(const Action& action) {
     if (action.block >= 0) span.block = names_->blocks[static_cast<size_t>(action.block)];
     recorder_->span(span);
   }
-  if (error_) rethrow();
+  if (failed) rethrow();
 }
 
 void Runner::begin(const StepInput& input) {

@@ -28,7 +28,8 @@ struct StepInput {
   OptimizerConfig optimizer;
   double loss_scale = 1;
   double progress = 0;     // of a run bounded by time, in [0, 1]; rank 0's counts
-  // Called on the compute lane before a micro-batch's forward; the views stay valid for the micro-step.
+  // Called on the compute lane before a micro-batch's first forward; its views are copied at
+  // once, so they need to be valid only until the next call.
   std::function<BatchViews(int micro)> batch;
 };
 
@@ -62,7 +63,8 @@ class Runner {
   // Keep these edges' values after the step, until the next begin().
   void hold_results(const std::vector<int>& edges);
   TensorView held(int edge, int micro) const { return activations_.value(edge, micro); }
-  // Unweighted losses of the micro-batches run so far on this rank, summed over terms with weights.
+  // Sum over the micro-batches run so far on this rank of sum_i weight_i * loss_i, without loss scale; 0 on
+  // pipeline stages that hold no loss.
   double local_loss() const { return loss_sum_; }
 
  private:
@@ -112,7 +114,6 @@ class Runner {
   std::condition_variable changed_;
   std::vector<char> done_;
   int gate_ = 0;          // actions below it may run
-  int64_t epoch_ = 0;     // steps begun
   bool stop_ = false;
   std::exception_ptr error_;
   std::vector<std::unique_ptr<LaneThread>> lanes_;

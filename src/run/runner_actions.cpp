@@ -135,6 +135,7 @@ void Runner::run_forward(const Action& action, int32_t lane) {
   }
   record(action, SpanKind::kForward, names_->action(action), lane, start);
   for (const int e : block.inputs) activations_.done_with_value(e, micro);
+  for (const int e : block.outputs) activations_.drop_unread(e, micro);
 }
 
 void Runner::run_backward(const Action& action, int32_t lane) {

@@ -10,13 +10,13 @@
 namespace vitrine {
 
 struct Runner::Names {
-  Names(Recorder* recorder, const Graph& graph, World*) : recorder(recorder) {
+  Names(Recorder* recorder, const Graph& graph) : recorder(recorder) {
     if (!recorder) return;
     wait = recorder->intern("wait for communication");
     data = recorder->intern("next batch");
     for (const GraphBlock& block : graph.blocks) {
       blocks.push_back(recorder->intern(block.name));
-      for (size_t kind = 0; kind < 10; ++kind) {
+      for (size_t kind = 0; kind < kActionKinds; ++kind) {
         actions.push_back(recorder->intern(std::string(action_kind_name(static_cast<ActionKind>(kind))) +
                                            " " + block.name));
       }
@@ -31,7 +31,7 @@ struct Runner::Names {
   }
   StringId action(const Action& a) const {
     if (!recorder || a.block < 0) return norm;
-    return actions[static_cast<size_t>(a.block) * 10 + static_cast<size_t>(a.kind)];
+    return actions[static_cast<size_t>(a.block) * kActionKinds + static_cast<size_t>(a.kind)];
   }
   // Groups are registered on a communicator's first use.
   int32_t group(const Communicator& comm, const std::vector<int>& ranks) {

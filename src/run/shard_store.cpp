@@ -8,6 +8,8 @@
 
 namespace vitrine {
 namespace {
+static_assert(kShardChunk % kNormChunk == 0, "a shard must not cut a chunk of the norm");
+
 std::byte* bytes_at(void* base, size_t offset) { return static_cast<std::byte*>(base) + offset; }
 }  // namespace
 
@@ -222,12 +224,6 @@ void ShardStore::update(int unit, const OptimizerConfig& config, double lr, int6
                  exp_avg_sq + at, gradients + gradient_bytes(at), strategy_.gradient_dtype,
                  parameters + compute_bytes(at), strategy_.compute_dtype, to - from);
   }
-}
-
-void ShardStore::refresh_parameters(int unit) {
-  if (!slots_[index(unit)].master) return;
-  convert(strategy_.compute_dtype, parameter_shard(unit), DType::kF32, state(unit, OptimizerState::kMaster),
-          updated(unit).size());
 }
 
 }  // namespace vitrine

@@ -1,7 +1,6 @@
 // Parameters, gradients and optimizer state of one rank, sharded or not: ZeRO 0-3 as settings of one store.
 #pragma once
 
-#include <mutex>
 #include <vector>
 
 #include "core/buffer.h"
@@ -66,8 +65,6 @@ class ShardStore {
   void add_gradient_squares(ExactSum& sum) const;
   // AdamW on updated(unit); `step` counts from 1.
   void update(int unit, const OptimizerConfig& config, double lr, int64_t step, double gradient_scale);
-  // After states were loaded: parameters from the masters.
-  void refresh_parameters(int unit);
 
   const Strategy& strategy() const { return strategy_; }
 

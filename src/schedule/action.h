@@ -22,6 +22,7 @@ enum class ActionKind : uint8_t {
   kUpdate,    // optimizer on this rank's shard
   kPublish,   // all_gather updated parameters (stages 1, 2 and persistent units of 3)
 };
+constexpr size_t kActionKinds = 10;
 const char* action_kind_name(ActionKind kind);
 
 // Where an action runs: a worker thread on the CPU, a stream on a GPU. In order within a lane.

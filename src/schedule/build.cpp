@@ -165,8 +165,14 @@ class Builder {
   void place_gather(size_t i) {
     Interval& interval = intervals_[i];
     const int64_t own = table_.units[static_cast<size_t>(interval.unit)].elements;
-    int start = interval.first;
-    while (strategy_.overlap && start > 0) {
+    int earliest = 0;
+    for (size_t k = 0; k < i; ++k) {  // its last gathering must have been let go
+      if (intervals_[k].unit == interval.unit) earliest = std::max(earliest, intervals_[k].last + 1);
+    }
+    // Gathers are issued in order of first use, so none may start before an earlier one.
+    if (i > 0) earliest = std::max(earliest, intervals_[i - 1].start);
+    int start = std::max(interval.first, earliest);
+    while (strategy_.overlap && start > earliest) {
       // Starting one position earlier: what is then gathered but not yet used, and what is alive.
       int64_t in_flight = own, live = own;
       for (size_t k = 0; k < i; ++k) {
@@ -176,11 +182,6 @@ class Builder {
       if (in_flight > strategy_.prefetch_elements || live > strategy_.max_live_elements) break;
       --start;
     }
-    for (size_t k = 0; k < i; ++k) {  // its last gathering must have been let go
-      if (intervals_[k].unit == interval.unit) start = std::max(start, intervals_[k].last + 1);
-    }
-    // Gathers are issued in order of first use, so none may start before an earlier one.
-    if (i > 0) start = std::max(start, intervals_[i - 1].start);
     interval.start = start;
   }
 

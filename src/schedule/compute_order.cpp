@@ -38,7 +38,10 @@ std::vector<ComputeOp> compute_order(const std::vector<int>& blocks, const Graph
                                      const Strategy& strategy, bool forward_only) {
   std::vector<ComputeOp> order;
   const auto forward = [&](int micro) {
-    for (const int block : blocks) order.push_back({false, block, micro});
+    for (const int block : blocks) {
+      const bool wanted = forward_only || graph.blocks[static_cast<size_t>(block)].feeds_loss;
+      if (wanted) order.push_back({false, block, micro});
+    }
   };
   const auto backward = [&](int micro) {
     for (size_t i = blocks.size(); i-- > 0;) {

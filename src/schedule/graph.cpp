@@ -65,14 +65,17 @@ Graph compile_graph(const Model& model, const ParameterTable& table, const Batch
       }
       Edge& edge = graph.edges[static_cast<size_t>(e)];
       const bool grad = edge.requires_grad && !from.detach;
+      if (grad && !edge.grad_consumers.empty() && edge.grad_consumers.back() == static_cast<int>(b)) {
+        // The tape writes a port's gradient at its first contribution; two ports would write over each other.
+        throw ConfigError("block " + source.name + ": two ports take \"" + edge.name +
+                          "\" with its gradient; connect it once and use the value twice in forward");
+      }
       inputs.push_back({port, edge.type, grad});
       block.inputs.push_back(e);
       if (edge.consumers.empty() || edge.consumers.back() != static_cast<int>(b)) {
         edge.consumers.push_back(static_cast<int>(b));
       }
-      if (grad && (edge.grad_consumers.empty() || edge.grad_consumers.back() != static_cast<int>(b))) {
-        edge.grad_consumers.push_back(static_cast<int>(b));
-      }
+      if (grad) edge.grad_consumers.push_back(static_cast<int>(b));
     }
     ParameterList list;
     source.block->declare(list);
@@ -114,6 +117,16 @@ Graph compile_graph(const Model& model, const ParameterTable& table, const Batch
     edge.loss_weight = loss.weight;
   }
   for (const auto& [name, from] : model.results()) graph.results[name] = graph.edge(from);
+  for (size_t b = graph.blocks.size(); b-- > 0;) {
+    for (const int e : graph.blocks[b].outputs) {
+      const Edge& edge = graph.edges[static_cast<size_t>(e)];
+      bool feeds = edge.loss_weight != 0;
+      for (const int consumer : edge.consumers) {
+        feeds = feeds || graph.blocks[static_cast<size_t>(consumer)].feeds_loss;
+      }
+      graph.blocks[b].feeds_loss = graph.blocks[b].feeds_loss || feeds;
+    }
+  }
   return graph;
 }
 

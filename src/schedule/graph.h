@@ -27,6 +27,7 @@ struct GraphBlock {
   std::shared_ptr<const Tape> tape;  // shared by blocks of one kind and shape
   std::vector<int> inputs;           // edges, one a port
   std::vector<int> outputs;          // edges, one a port
+  bool feeds_loss = false;           // training leaves out blocks that do not (e.g. ones that draw pictures)
 };
 
 struct Graph {
@@ -38,8 +39,8 @@ struct Graph {
   int edge(const std::string& name) const;  // throws ConfigError
 };
 
-// Floating batch tensors become `strategy.compute_dtype`. Throws ConfigError for ports that name nothing,
-// ShapeError from the operations. `model` and `table` must outlive the graph.
+// Floating batch tensors become `strategy.compute_dtype`. Throws ConfigError for ports that name nothing and
+// for a block that takes one value with gradient through two ports; ShapeError from the operations. `model` and `table` must outlive the graph.
 Graph compile_graph(const Model& model, const ParameterTable& table, const BatchTypes& batch,
                     const Strategy& strategy);
 

@@ -43,7 +43,7 @@ ParameterTable make_parameter_table(const Model& model, const Strategy& strategy
       const ParameterSpec& spec = list.specs()[i];
       if (!spec.tied_to.empty()) {
         const auto owner = by_name.find(spec.tied_to);
-        if (owner == by_name.end()) {
+        if (owner == by_name.end() || table.units[static_cast<size_t>(owner->second.unit)].block == static_cast<int>(b)) {
           throw ConfigError("block " + block.name + ": " + spec.name + " is tied to \"" + spec.tied_to +
                             "\", which no earlier block has");
         }

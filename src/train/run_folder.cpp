@@ -46,12 +46,16 @@ Json world_json(const WorldEval& eval) {
 
 }  // namespace
 
-void prepare_run_folder(const RunConfig& config, const TrainOptions& options, int ranks) {
-  const fs::path folder(options.run_folder);
-  if (fs::exists(folder / "run.json") && !options.resume) {
+void check_run_folder(const TrainOptions& options) {
+  if (fs::exists(fs::path(options.run_folder) / "run.json") && !options.resume) {
     throw ConfigError("the run folder " + options.run_folder +
                       " holds a run already: give another with --run, or go on with it by --resume");
   }
+}
+
+void prepare_run_folder(const RunConfig& config, const TrainOptions& options, int ranks) {
+  check_run_folder(options);
+  const fs::path folder(options.run_folder);
   std::error_code error;
   for (const char* sub : {"trace", "memory", "checkpoints", "samples", "log"}) {
     fs::create_directories(folder / sub, error);
@@ -61,7 +65,7 @@ void prepare_run_folder(const RunConfig& config, const TrainOptions& options, in
   utsname name{};
   uname(&name);
   const Json environment{{"started", wall_time_text()},
-                         {"version", "0.1.0"},
+                         {"version", VITRINE_VERSION},
                          {"host", name.nodename},
                          {"system", std::string(name.sysname) + " " + name.release},
                          {"cpu", cpu_model()},

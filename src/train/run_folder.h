@@ -7,8 +7,10 @@
 
 namespace vitrine {
 
-// run.json (the resolved configuration), environment.json (machine, versions, git), empty sub-folders.
-// Throws IoError when the folder holds another run, unless `resume`.
+// Throws ConfigError when the folder holds another run, unless `resume`.
+void check_run_folder(const TrainOptions& options);
+// run.json (the resolved configuration), environment.json (machine, versions), empty sub-folders.
+// Checks first; throws IoError when a folder cannot be made.
 void prepare_run_folder(const RunConfig& config, const TrainOptions& options, int ranks);
 // The configuration of a run folder's run.json, for one rank alone whatever the training's layout was.
 RunConfig read_run_for_one_rank(const std::string& run_folder);

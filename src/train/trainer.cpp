@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 
+#include "checkpoint/checkpoint_writer.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/format.h"
@@ -56,7 +56,7 @@ class Trainer {
         ranks_(options.world ? options.world->size() : 1) {}
 
   TrainResult run() {
-    if (rank_ == 0) prepare_run_folder(config_, options_, ranks_);
+    if (rank_ == 0) check_run_folder(options_);
     set_up();
     const int64_t began = now_ns();
     if (engine_->steps_done() == 0) message(memory_message());
@@ -139,6 +139,8 @@ class Trainer {
     loader.first_step = engine_->steps_done();
     loader_ = std::make_unique<BatchLoader>(*data_.train, loader, engine_->ledger());
     if (rank_ == 0) {
+      // Only now: what is wrong with model or data leaves no run behind.
+      prepare_run_folder(config_, options_, ranks_);
       MetricsOptions metrics;
       metrics.resumed_step = options_.resume ? engine_->steps_done() - 1 : -1;
       metrics_ = std::make_unique<MetricsWriter>(options_.run_folder, metrics);
@@ -147,7 +149,7 @@ class Trainer {
 
   void resume() {
     const std::string folder = options_.run_folder + "/checkpoints";
-    if (!std::filesystem::exists(folder) || std::filesystem::is_empty(folder)) {
+    if (list_checkpoints(folder).empty()) {  // a run that ended in its first save has left only pieces
       message("no checkpoint in " + folder + ": starting from the beginning");
       return;
     }
@@ -211,7 +213,7 @@ class Trainer {
                      {"lr", report.lr},
                      {"grad_norm", report.output.gradient_norm},
                      {"step_seconds", step_seconds},
-                     {unit_ + "_per_second", units_a_step() / step_seconds},
+                     {unit_ + "_per_s", units_a_step() / step_seconds},
                      {"comm_share", static_cast<double>(report.output.exposed_comm_ns) /
                                         static_cast<double>(report.output.duration_ns)},
                      {"data_wait_seconds", static_cast<double>(report.output.data_wait_ns) * 1e-9},

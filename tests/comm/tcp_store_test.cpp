@@ -121,6 +121,21 @@ TEST(TcpStore, SurvivesStrangersOnItsPort) {
   EXPECT_EQ(client->get("key", kTimeout), "value");
 }
 
+TEST(TcpStore, TellsARankThatComesLateWhoHasAborted) {
+  Store store;
+  auto first = store.client(0, true);
+  first->report_aborted("no data");
+  const auto deadline = std::chrono::steady_clock::now() + kTimeout;
+  while (store.client(0)->table()[0].aborted_order == 0) {
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+  }
+  EXPECT_EQ(store.client(1, true)->wait_for_notices(deadline), std::vector<int>{0});
+  // The store's end waits for rank 2, which has never come.
+  const auto before = std::chrono::steady_clock::now();
+  store.server.wait_for_others(milliseconds(80));
+  EXPECT_GE(std::chrono::steady_clock::now() - before, milliseconds(80));
+}
+
 TEST(TcpStore, TellsWhoIsGoneAndWhoSaidGoodbye) {
   Store store;
   auto watching = store.client(0, true), leaving = store.client(1, true),

@@ -5,7 +5,6 @@
 #include <dnnl.hpp>
 #include <map>
 #include <memory>
-#include <mutex>
 
 #include "core/error.h"
 #include "core/format.h"
@@ -68,12 +67,10 @@ std::unique_ptr<Product> make_bf16_product(const Key& key) {
   }
 }
 
-// Primitives are made once a shape and kept; a lock and a look-up in a map of tens of shapes cost
-// 0.1 us.
+// Primitives are made once a shape and kept, by each thread for itself: those that ranks in threads
+// shared (scratchpad and number of OpenMP threads are the maker's) gave other sums now and then.
 const Product* bf16_product(const Key& key) {
-  static std::mutex mutex;
-  static std::map<Key, std::unique_ptr<Product>> products;
-  const std::lock_guard lock(mutex);
+  thread_local std::map<Key, std::unique_ptr<Product>> products;
   auto found = products.find(key);
   if (found == products.end()) found = products.emplace(key, make_bf16_product(key)).first;
   return found->second.get();

@@ -1,0 +1,42 @@
+# The own block builds against the installed libraries, keeps within 60 lines, and its loss falls.
+function(run_or_fail what)
+  execute_process(COMMAND ${ARGN} OUTPUT_VARIABLE output ERROR_VARIABLE errors RESULT_VARIABLE result)
+  if(NOT result EQUAL 0)
+    message(FATAL_ERROR "${what} failed (${result}):\n${output}\n${errors}")
+  endif()
+  set(output "${output}" PARENT_SCOPE)
+endfunction()
+
+file(REMOVE_RECURSE ${SCRATCH})
+run_or_fail("install" ${CMAKE_COMMAND} --install ${BUILD} --prefix ${SCRATCH}/prefix)
+# A copy elsewhere: nothing of the source tree can be found by accident.
+file(COPY ${SOURCE} DESTINATION ${SCRATCH})
+set(flags "")
+if(SANITIZE)
+  set(flags -DCMAKE_CXX_FLAGS=-fsanitize=${SANITIZE})
+endif()
+run_or_fail("configure" ${CMAKE_COMMAND} -S ${SCRATCH}/custom_block -B ${SCRATCH}/build
+            -DCMAKE_PREFIX_PATH=${SCRATCH}/prefix ${flags})
+run_or_fail("build" ${CMAKE_COMMAND} --build ${SCRATCH}/build)
+run_or_fail("run" ${SCRATCH}/build/custom_block)
+
+string(REGEX MATCHALL "loss [0-9.]+" losses "${output}")
+list(LENGTH losses count)
+if(count LESS 2)
+  message(FATAL_ERROR "expected lines \"step N  loss X\", got:\n${output}")
+endif()
+list(GET losses 0 first)
+list(GET losses -1 last)
+string(REPLACE "loss " "" first ${first})
+string(REPLACE "loss " "" last ${last})
+# ln(13) = 2.56 is what a model without the own block's look back can reach.
+if(NOT first GREATER 2 OR NOT last LESS 0.5)
+  message(FATAL_ERROR "expected the loss to fall from about 2.56 to under 0.5, got ${first} -> ${last}:\n${output}")
+endif()
+
+file(STRINGS ${SOURCE}/gated_convolution.h lines)
+list(LENGTH lines count)
+if(NOT count LESS 60)
+  message(FATAL_ERROR "gated_convolution.h shows a block in under 60 lines, and has ${count}")
+endif()
+file(REMOVE_RECURSE ${SCRATCH})

@@ -1,0 +1,81 @@
+// The schedule of a step is frozen by a golden text: ZeRO-3, two ranks, two micro-batches.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <set>
+
+#include "core/json.h"
+#include "schedule/action.h"
+#include "support/toy_models.h"
+
+namespace vitrine::testing {
+namespace {
+
+class ScheduleJson : public ::testing::Test {
+ protected:
+  ScheduleJson() : model_(toy_decoder(2, false)) {
+    strategy_.mesh.data = 2;
+    strategy_.shard = Sharding::stage(3);
+    strategy_.accumulation = 2;
+    strategy_.persistence_threshold = 0;
+    strategy_.reduce_bucket = 6000;      // several buckets a micro-step
+    strategy_.prefetch_elements = 8000;  // a block and a half ahead
+    table_ = make_parameter_table(model_, strategy_);
+    const BatchTypes batch = {{"tokens", {{1, 8}, DType::kI32}},
+                              {"targets", {{1, 8}, DType::kI32}}};
+    graph_ = compile_graph(model_, table_, batch, strategy_);
+  }
+  Model model_;
+  Strategy strategy_;
+  ParameterTable table_;
+  Graph graph_;
+};
+
+TEST_F(ScheduleJson, MatchesTheGoldenFile) {
+  const std::string golden = "tests/schedule/golden/zero3_accumulation2.json";
+  const std::string text = schedule_json(build_schedule(graph_, strategy_, 0), graph_) + "\n";
+  // A change that is meant: VITRINE_WRITE_GOLDEN=1 build/bin/schedule_test, then read the
+  // difference.
+  if (std::getenv("VITRINE_WRITE_GOLDEN")) write_text_file(golden, text);
+  EXPECT_EQ(text, read_text_file(golden));
+}
+
+TEST_F(ScheduleJson, WaitsPointBackAndLanesOfAllRanksIssueTheSameCollectives) {
+  const Schedule first = build_schedule(graph_, strategy_, 0),
+                 second = build_schedule(graph_, strategy_, 1);
+  ASSERT_EQ(first.actions.size(), second.actions.size());
+  for (size_t i = 0; i < first.actions.size(); ++i) {
+    const Action& a = first.actions[i];
+    for (const int wait : a.waits) EXPECT_LT(wait, static_cast<int>(i));
+    EXPECT_EQ(a.kind, second.actions[i].kind);
+    EXPECT_EQ(a.lane, second.actions[i].lane);
+    EXPECT_EQ(a.units, second.actions[i].units);
+    EXPECT_EQ(a.waits, second.actions[i].waits);
+  }
+}
+
+// Walks the actions and keeps the books: nothing is used before it is gathered, or left behind.
+TEST_F(ScheduleJson, GathersWhatComputeReadsAndReleasesAll) {
+  const Schedule schedule = build_schedule(graph_, strategy_, 1);
+  std::set<int> gathered;
+  int reduces = 0;
+  for (const Action& action : schedule.actions) {
+    if (action.kind == ActionKind::kGather) {
+      for (const int unit : action.units)
+        EXPECT_TRUE(gathered.insert(unit).second) << "gathered twice";
+    } else if (action.kind == ActionKind::kRelease) {
+      for (const int unit : action.units) EXPECT_EQ(gathered.erase(unit), 1u);
+    } else if (action.kind == ActionKind::kForward) {
+      for (const ParameterUse use : table_.uses[static_cast<size_t>(action.block)]) {
+        EXPECT_TRUE(gathered.contains(use.unit));
+      }
+    } else if (action.kind == ActionKind::kReduce) {
+      reduces += static_cast<int>(action.units.size());
+    }
+  }
+  EXPECT_TRUE(gathered.empty());
+  EXPECT_EQ(reduces, 2 * static_cast<int>(table_.units.size()));
+}
+
+}  // namespace
+}  // namespace vitrine::testing
