@@ -18,7 +18,8 @@ constexpr milliseconds kReportEvery{250};
 // Eight reports missed: a busy host delays a few, a stopped process sends none.
 constexpr int64_t kSilentMs = 2000;
 constexpr milliseconds kAskFor{1200};
-constexpr milliseconds kStoreLinger{5000};
+constexpr milliseconds kStoreLinger{2000};
+constexpr milliseconds kLateRank{5000};  // the start of a process on a busy host
 
 bool is_single_host(const RankEnvironment& e) { return e.local_size == e.size; }
 
@@ -63,7 +64,7 @@ Control::~Control() {
   line_.reset();
   store_.reset();
   // The others may still want to ask; after a failure, why it happened.
-  if (server_) server_->wait_for_others(kStoreLinger);
+  if (server_) server_->wait_for_others(kStoreLinger, kLateRank);
 }
 
 void Control::progress(int64_t step, const std::string& what) {

@@ -54,9 +54,10 @@ TcpStoreServer::~TcpStoreServer() {
   thread_.join();
 }
 
-void TcpStoreServer::wait_for_others(milliseconds longest) {
-  const auto deadline = steady_clock::now() + longest;
-  while ((unseen_ > 0 || others_ > 0) && steady_clock::now() < deadline) {
+void TcpStoreServer::wait_for_others(milliseconds longest, milliseconds late) {
+  const auto begin = steady_clock::now();
+  const auto before = [&](milliseconds end) { return steady_clock::now() - begin < end; };
+  while ((others_ > 0 && before(longest)) || (unseen_ > 0 && before(late))) {
     std::this_thread::sleep_for(milliseconds(2));
   }
 }

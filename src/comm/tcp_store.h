@@ -45,9 +45,9 @@ class TcpStoreServer {
   TcpStoreServer& operator=(const TcpStoreServer&) = delete;
 
   int port() const { return port_; }
-  // Waits until every other rank has come and closed its connections, at most so long: one that comes late
-  // must hear that the run has failed, not knock at a closed port until its time is up.
-  void wait_for_others(std::chrono::milliseconds longest);
+  // Waits until every other rank has closed its connections, at most `longest`, and until each has been
+  // here at all, at most `late`.
+  void wait_for_others(std::chrono::milliseconds longest, std::chrono::milliseconds late);
 
  private:
   struct Connection;

@@ -108,13 +108,18 @@ void TcpStoreClient::stop_notices() { shutdown(socket_.fd(), SHUT_RD); }
 
 std::vector<int> TcpStoreClient::wait_for_notices(Deadline deadline) {
   std::vector<int> lost;
-  const bool open = !wait_readable(socket_, deadline) || incoming_.fill(socket_);
-  while (const auto message = incoming_.next()) {
-    const std::vector<std::string> fields = unpack(*message);
-    if (fields.size() == 2 && fields[0] == "lost") {
-      lost.push_back(static_cast<int>(parse_integer(fields[1])));
+  const auto take = [&] {
+    while (const auto message = incoming_.next()) {
+      const std::vector<std::string> fields = unpack(*message);
+      if (fields.size() == 2 && fields[0] == "lost") {
+        lost.push_back(static_cast<int>(parse_integer(fields[1])));
+      }
     }
-  }
+  };
+  take();  // what came together with the answer to the introduction
+  if (!lost.empty()) return lost;
+  const bool open = !wait_readable(socket_, deadline) || incoming_.fill(socket_);
+  take();
   if (!open && lost.empty()) throw CommError("lost " + where_ + ": rank 0 is gone", 0);
   return lost;
 }
