@@ -20,12 +20,14 @@ struct FixedBatch {
   FixedBatch(const BatchTypes& types, int64_t largest_id, MemoryLedger& ledger) {
     const Philox random(3, 0);
     for (const auto& [name, type] : types) {
-      buffers.emplace_back(ledger, MemoryCategory::kStaging, name, static_cast<size_t>(type.bytes()));
+      buffers.emplace_back(
+          ledger, MemoryCategory::kStaging, name, static_cast<size_t>(type.bytes()));
       const TensorView view{buffers.back().data(), type.shape, type.dtype};
       for (int64_t i = 0; i < view.elements(); ++i) {
         const auto at = static_cast<uint64_t>(i);
         if (type.dtype == DType::kI32) {
-          view.as<int32_t>()[i] = static_cast<int32_t>(random.below(static_cast<uint64_t>(largest_id), at));
+          view.as<int32_t>()[i] =
+              static_cast<int32_t>(random.below(static_cast<uint64_t>(largest_id), at));
         } else {
           view.as<float>()[i] = static_cast<float>(random.uniform(at));
         }
@@ -52,7 +54,8 @@ struct Bench {
     EngineOptions engine_options;
     engine_options.strategy.micro_batch = micro_batch;
     const Json resolved = parse_json(built.resolved, "model");
-    const int64_t ids = decoder ? resolved.value("vocab", int64_t{2}) : resolved.value("action_count", int64_t{2});
+    const int64_t ids =
+        decoder ? resolved.value("vocab", int64_t{2}) : resolved.value("action_count", int64_t{2});
     units = built.model.units_per_sample * static_cast<double>(micro_batch);
     engine = initialize(std::move(built.model), built.batch, engine_options, nullptr, recorder);
     batch = std::make_unique<FixedBatch>(built.batch, ids, engine->ledger());
@@ -90,10 +93,17 @@ int bench_step(const BenchOptions& options) {
   if (options.json) {
     std::printf("%s\n", json.dump().c_str());
   } else {
-    std::printf("%s %s, micro-batch %lld, %d threads: %.2f ms a step (median of %d; minimum %.2f), %.0f units/s\n",
-                options.model.c_str(), options.size.c_str(), static_cast<long long>(bench.micro_batch),
-                compute_threads(), middle, options.steps, *std::min_element(ms.begin(), ms.end()),
-                bench.units / middle * 1e3);
+    std::printf(
+        "%s %s, micro-batch %lld, %d threads: %.2f ms a step (median of %d; minimum %.2f), %.0f "
+        "units/s\n",
+        options.model.c_str(),
+        options.size.c_str(),
+        static_cast<long long>(bench.micro_batch),
+        compute_threads(),
+        middle,
+        options.steps,
+        *std::min_element(ms.begin(), ms.end()),
+        bench.units / middle * 1e3);
   }
   return 0;
 }
@@ -133,8 +143,13 @@ int bench_recorder(const BenchOptions& options) {
   if (options.json) {
     std::printf("%s\n", json.dump().c_str());
   } else {
-    std::printf("%d pairs of steps: %.3f ms without recording, %.3f ms with; the median pair costs %+.2f %%\n",
-                options.pairs, median(off), median(on), (ratio - 1) * 100);
+    std::printf(
+        "%d pairs of steps: %.3f ms without recording, %.3f ms with; the median pair costs %+.2f "
+        "%%\n",
+        options.pairs,
+        median(off),
+        median(on),
+        (ratio - 1) * 100);
   }
   return 0;
 }

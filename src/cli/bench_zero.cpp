@@ -32,9 +32,11 @@ int bench_zero(const BenchOptions& options) {
           strategy.gradient_dtype = precision.gradient;
           const ParameterTable table = make_parameter_table(built.model, strategy);
           std::vector<int> blocks;
-          for (int b = 0; b < static_cast<int>(built.model.blocks().size()); ++b) blocks.push_back(b);
+          for (int b = 0; b < static_cast<int>(built.model.blocks().size()); ++b)
+            blocks.push_back(b);
           MemoryLedger ledger;
-          const ShardStore store(table, strategy, place_in_mesh(strategy.mesh, 0), blocks, 1, ledger);
+          const ShardStore store(
+              table, strategy, place_in_mesh(strategy.mesh, 0), blocks, 1, ledger);
           const int64_t held = ledger.current(), expected = zero_arithmetic_bytes(table, strategy);
           const int64_t padding = padding_bytes(table, strategy, blocks);
           all_equal = all_equal && held == expected + padding;
@@ -55,13 +57,26 @@ int bench_zero(const BenchOptions& options) {
     std::printf("%s\n", Json{{"rows", rows}}.dump().c_str());
     return all_equal ? 0 : 1;
   }
-  std::printf("%-12s %10s  %-24s %5s %5s %13s %13s %9s %5s\n", "model", "parameters", "precision", "stage", "ranks",
-              "expected B", "ledger B", "padding B", "equal");
+  std::printf("%-12s %10s  %-24s %5s %5s %13s %13s %9s %5s\n",
+              "model",
+              "parameters",
+              "precision",
+              "stage",
+              "ranks",
+              "expected B",
+              "ledger B",
+              "padding B",
+              "equal");
   for (const Json& row : rows) {
-    std::printf("%-12s %10lld  %-24s %5d %5d %13lld %13lld %9lld %5s\n", row["model"].get<std::string>().c_str(),
-                row["parameters"].get<long long>(), row["dtype"].get<std::string>().c_str(), row["stage"].get<int>(),
-                row["ranks"].get<int>(), row["expected_bytes"].get<long long>(),
-                row["ledger_bytes"].get<long long>(), row["padding_bytes"].get<long long>(),
+    std::printf("%-12s %10lld  %-24s %5d %5d %13lld %13lld %9lld %5s\n",
+                row["model"].get<std::string>().c_str(),
+                row["parameters"].get<long long>(),
+                row["dtype"].get<std::string>().c_str(),
+                row["stage"].get<int>(),
+                row["ranks"].get<int>(),
+                row["expected_bytes"].get<long long>(),
+                row["ledger_bytes"].get<long long>(),
+                row["padding_bytes"].get<long long>(),
                 row["equal"].get<bool>() ? "yes" : "NO");
   }
   return all_equal ? 0 : 1;

@@ -9,7 +9,7 @@ struct BenchOptions {
   std::string model = "decoder";  // decoder | world
   std::string size = "tiny";
   int steps = 20, pairs = 200;
-  int64_t micro_batch = 0;        // 0 = the peer script's: 8 sequences, 8 clips
+  int64_t micro_batch = 0;  // 0 = the peer script's: 8 sequences, 8 clips
   bool json = false;
 };
 

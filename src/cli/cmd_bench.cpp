@@ -17,11 +17,21 @@ int bench_operations(const std::string& only, bool json) {
   options.only = only;
   Json rows = Json::array();
   for (const OpTiming& t : bench_ops(options)) {
-    rows.push_back({{"op", t.op}, {"shapes", t.shapes}, {"backward", t.backward}, {"fast_ns", t.fast_ns},
-                    {"reference_ns", t.reference_ns}, {"gflops", t.gflops}, {"gbps", t.gbps}});
+    rows.push_back({{"op", t.op},
+                    {"shapes", t.shapes},
+                    {"backward", t.backward},
+                    {"fast_ns", t.fast_ns},
+                    {"reference_ns", t.reference_ns},
+                    {"gflops", t.gflops},
+                    {"gbps", t.gbps}});
     if (json) continue;
-    std::printf("%-22s %-9s %-44s %10s  %7.1f GFLOP/s  %6.1f GB/s\n", t.op.c_str(), t.backward ? "backward" : "forward",
-                t.shapes.c_str(), format_ns(t.fast_ns).c_str(), t.gflops, t.gbps);
+    std::printf("%-22s %-9s %-44s %10s  %7.1f GFLOP/s  %6.1f GB/s\n",
+                t.op.c_str(),
+                t.backward ? "backward" : "forward",
+                t.shapes.c_str(),
+                format_ns(t.fast_ns).c_str(),
+                t.gflops,
+                t.gbps);
   }
   if (json) std::printf("%s\n", Json{{"rows", rows}}.dump().c_str());
   return 0;
@@ -36,11 +46,16 @@ void add_bench(CLI::App& app, CommandAction& action) {
   };
   auto a = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("bench", "Measure: zero (memory), ops, step, recorder");
-  command->add_option("name", a->name, "zero: model-state bytes against ZeRO's arithmetic\nops: every operation\n"
-                                       "step: a training step of one process\nrecorder: recording on against off")
+  command
+      ->add_option("name",
+                   a->name,
+                   "zero: model-state bytes against ZeRO's arithmetic\nops: every operation\n"
+                   "step: a training step of one process\nrecorder: recording on against off")
       ->required()
       ->check(CLI::IsMember({"zero", "ops", "step", "recorder"}));
-  command->add_option("--model", a->options.model, "decoder or world")->check(CLI::IsMember({"decoder", "world"}))->capture_default_str();
+  command->add_option("--model", a->options.model, "decoder or world")
+      ->check(CLI::IsMember({"decoder", "world"}))
+      ->capture_default_str();
   command->add_option("--size", a->options.size, "Size of the model")->capture_default_str();
   command->add_option("--steps", a->options.steps)->capture_default_str();
   command->add_option("--pairs", a->options.pairs, "Of recorder")->capture_default_str();

@@ -28,7 +28,8 @@ void print_memory(const char* title, const MemoryByCategory& bytes) {
   for (size_t c = 0; c < kMemoryCategories; ++c) {
     total += bytes[c];
     if (bytes[c]) {
-      std::printf("  %-14s %10s\n", memory_category_name(static_cast<MemoryCategory>(c)),
+      std::printf("  %-14s %10s\n",
+                  memory_category_name(static_cast<MemoryCategory>(c)),
                   format_bytes(static_cast<double>(bytes[c])).c_str());
     }
   }
@@ -42,17 +43,23 @@ int explain_deepspeed(const Json& file, int ranks, bool json) {
   Json rows = Json::array();
   for (const Remark& remark : remarks) {
     wrong = wrong || remark.status == Remark::Status::kWrong;
-    rows.push_back({{"status", remark_status_name(remark.status)}, {"key", remark.key}, {"note", remark.note}});
+    rows.push_back({{"status", remark_status_name(remark.status)},
+                    {"key", remark.key},
+                    {"note", remark.note}});
     if (!json) {
-      std::printf("%-8s %s%s%s\n", remark_status_name(remark.status), remark.key.c_str(),
-                  remark.note.empty() ? "" : ": ", remark.note.c_str());
+      std::printf("%-8s %s%s%s\n",
+                  remark_status_name(remark.status),
+                  remark.key.c_str(),
+                  remark.note.empty() ? "" : ": ",
+                  remark.note.c_str());
     }
   }
   if (json) std::printf("%s\n", Json{{"keys", rows}}.dump().c_str());
   return wrong ? 1 : 0;
 }
 
-int explain(const std::string& path, int ranks, int rank, const std::vector<std::string>& sets, bool json) {
+int explain(
+    const std::string& path, int ranks, int rank, const std::vector<std::string>& sets, bool json) {
   const Json file = read_json_file(path);
   if (!file.contains("model")) return explain_deepspeed(file, ranks, json);
   ConfigOptions options;
@@ -70,34 +77,42 @@ int explain(const std::string& path, int ranks, int rank, const std::vector<std:
   const Graph graph = compile_graph(built.model, table, built.batch, config.strategy);
   const Schedule schedule = build_schedule(graph, config.strategy, rank);
   const MemoryByCategory state = model_state_bytes(table, config.strategy, schedule.blocks);
-  const MemoryByCategory step = step_bytes_bound(graph, config.strategy, schedule);
+  const MemoryByCategory step = step_bytes_estimate(graph, config.strategy, schedule);
   if (json) {
     const TrafficCount traffic = schedule.traffic();
-    std::printf("%s\n", Json{{"configuration", parse_json(resolved_json(config), "configuration")},
-                             {"description", built.model.description},
-                             {"parameters", table.total_elements},
-                             {"trainable_parameters", table.trainable_elements},
-                             {"memory_bytes", {{"model_state", memory_json(state)}, {"step_at_most", memory_json(step)}}},
-                             {"sent_bytes_per_step",
-                              {{"gather", traffic.gather_bytes}, {"reduce", traffic.reduce_bytes},
-                               {"publish", traffic.publish_bytes}, {"pipeline", traffic.pipeline_bytes},
-                               {"control", traffic.control_bytes}}},
-                             {"schedule", parse_json(schedule_json(schedule, graph), "schedule")}}
-                            .dump()
-                            .c_str());
+    std::printf("%s\n",
+                Json{{"configuration", parse_json(resolved_json(config), "configuration")},
+                     {"description", built.model.description},
+                     {"parameters", table.total_elements},
+                     {"trainable_parameters", table.trainable_elements},
+                     {"memory_bytes",
+                      {{"model_state", memory_json(state)}, {"step_estimate", memory_json(step)}}},
+                     {"sent_bytes_per_step",
+                      {{"gather", traffic.gather_bytes},
+                       {"reduce", traffic.reduce_bytes},
+                       {"publish", traffic.publish_bytes},
+                       {"pipeline", traffic.pipeline_bytes},
+                       {"control", traffic.control_bytes}}},
+                     {"schedule", parse_json(schedule_json(schedule, graph), "schedule")}}
+                    .dump()
+                    .c_str());
     return 0;
   }
   std::printf("%s\n\n", resolved_json(config).c_str());
-  const std::string notes = remarks_text(config.remarks, {Remark::Status::kUsed, Remark::Status::kIgnored,
-                                                          Remark::Status::kNotYet, Remark::Status::kWrong});
+  const std::string notes = remarks_text(config.remarks,
+                                         {Remark::Status::kUsed,
+                                          Remark::Status::kIgnored,
+                                          Remark::Status::kNotYet,
+                                          Remark::Status::kWrong});
   if (!notes.empty()) std::printf("DeepSpeed keys:\n%s\n", notes.c_str());
-  std::printf("%s: %s parameters, %s trainable; global batch %lld\n\n", built.model.description.c_str(),
+  std::printf("%s: %s parameters, %s trainable; global batch %lld\n\n",
+              built.model.description.c_str(),
               format_count(static_cast<double>(table.total_elements)).c_str(),
               format_count(static_cast<double>(table.trainable_elements)).c_str(),
               static_cast<long long>(config.strategy.global_batch()));
   std::printf("One step of rank %d:\n%s\n", rank, describe_schedule(schedule, graph).c_str());
   print_memory("Memory of this rank between steps:", state);
-  print_memory("A step adds at most:", step);
+  print_memory("A step adds about:", step);
   return 0;
 }
 
@@ -111,15 +126,17 @@ void add_explain(CLI::App& app, CommandAction& action) {
     bool json = false;
   };
   auto a = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand(
-      "explain", "Show the resolved configuration, the schedule of one step and memory by category; or answer a "
-                 "DeepSpeed configuration key by key");
+  CLI::App* command = app.add_subcommand("explain",
+                                         "Show the resolved configuration, the schedule of one "
+                                         "step and memory by category; or answer a "
+                                         "DeepSpeed configuration key by key");
   command->add_option("file", a->file, "Run file, or DeepSpeed configuration")->required();
   command->add_option("--ranks", a->ranks, "Ranks that there will be")->capture_default_str();
   command->add_option("--rank", a->rank, "Whose schedule")->capture_default_str();
   command->add_option("--set", a->sets, "Override one key (repeatable)");
   command->add_flag("--json", a->json);
-  command->footer("Example: vitrine explain examples/tiny_lm.json --ranks 4 --set zero_optimization.stage=3");
+  command->footer(
+      "Example: vitrine explain examples/tiny_lm.json --ranks 4 --set zero_optimization.stage=3");
   command->callback([a, &action] {
     action = [a] { return explain(a->file, a->ranks, a->rank, a->sets, a->json); };
   });

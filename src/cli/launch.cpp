@@ -15,13 +15,18 @@ namespace vitrine {
 int world_size(int asked) {
   const RankEnvironment environment = rank_environment();
   if (environment.size > 1 && asked > 1 && environment.size != asked) {
-    throw UsageError("--ranks asks for " + std::to_string(asked) + " ranks, but this process was started as one of " +
-                     std::to_string(environment.size) + " (WORLD_SIZE): leave --ranks out under a launcher");
+    throw UsageError("--ranks asks for " + std::to_string(asked) +
+                     " ranks, but this process was started as one of " +
+                     std::to_string(environment.size) +
+                     " (WORLD_SIZE): leave --ranks out under a launcher");
   }
   return std::max(environment.size, asked);
 }
 
-int run_ranks(int ranks, const CommandLine& line, const std::string& log_folder, double timeout_seconds,
+int run_ranks(int ranks,
+              const CommandLine& line,
+              const std::string& log_folder,
+              double timeout_seconds,
               const std::function<int(World*)>& work) {
   const RankEnvironment environment = rank_environment();
   if (environment.size == 1 && ranks > 1) {
@@ -33,14 +38,18 @@ int run_ranks(int ranks, const CommandLine& line, const std::string& log_folder,
     if (result.ok()) return 0;
     std::fprintf(stderr, "error: %s\n", result.summary.c_str());
     if (result.failed_rank > 0 && !result.log_tail.empty()) {
-      std::fprintf(stderr, "last lines of %s/rank%d.log:\n%s\n", log_folder.c_str(), result.failed_rank,
+      std::fprintf(stderr,
+                   "last lines of %s/rank%d.log:\n%s\n",
+                   log_folder.c_str(),
+                   result.failed_rank,
                    result.log_tail.c_str());
     }
     return result.signal ? 128 + result.signal : 1;
   }
   const char* threads = std::getenv("OMP_NUM_THREADS");
-  set_compute_threads(threads ? std::atoi(threads)
-                              : std::max(1, effective_cpus() / std::max(1, environment.local_size)));
+  set_compute_threads(threads
+                          ? std::atoi(threads)
+                          : std::max(1, effective_cpus() / std::max(1, environment.local_size)));
   install_log_sink();
   if (environment.size == 1) return work(nullptr);
   const auto timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout_seconds * 1000));
@@ -49,7 +58,8 @@ int run_ranks(int ranks, const CommandLine& line, const std::string& log_folder,
     return work(world.get());
   } catch (const CommError& error) {
     const World::Suspect suspect = world->suspect();
-    print_error(std::string(error.what()) + (suspect.sentence.empty() ? "" : "; " + suspect.sentence));
+    print_error(std::string(error.what()) +
+                (suspect.sentence.empty() ? "" : "; " + suspect.sentence));
     world->abort(error.what());
     return 1;
   } catch (const std::exception& error) {

@@ -12,8 +12,8 @@
 
 namespace {
 
-// OpenMP reads its settings when the process starts: compute threads must not spin while they wait, or the
-// communication lanes starve.
+// OpenMP reads its settings when the process starts: compute threads must not spin while they wait,
+// or the communication lanes starve.
 void restart_with_passive_waits(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") || std::getenv("VITRINE_RESTARTED")) return;
   setenv("OMP_WAIT_POLICY", "passive", 1);

@@ -32,7 +32,8 @@ void Communicator::reduce_scatter(void* in, void* out, int64_t count, DType dtyp
   rank_order_sum(pieces, out, count, dtype);
 }
 
-void Communicator::all_gather_v(std::span<const std::byte> in, std::span<std::byte> out,
+void Communicator::all_gather_v(std::span<const std::byte> in,
+                                std::span<std::byte> out,
                                 std::span<const int64_t> out_bytes) {
   if (std::equal(out_bytes.begin() + 1, out_bytes.end(), out_bytes.begin())) {
     all_gather(in, out);
@@ -42,13 +43,17 @@ void Communicator::all_gather_v(std::span<const std::byte> in, std::span<std::by
   for (int r = 0; r < size(); ++r) {
     const std::span<std::byte> piece =
         out.subspan(at, static_cast<size_t>(out_bytes[static_cast<size_t>(r)]));
-    if (r == rank() && piece.data() != in.data()) std::memcpy(piece.data(), in.data(), piece.size());
+    if (r == rank() && piece.data() != in.data())
+      std::memcpy(piece.data(), in.data(), piece.size());
     if (!piece.empty()) broadcast(piece, r);
     at += piece.size();
   }
 }
 
-void Communicator::reduce_scatter_v(void* in, std::span<const int64_t> counts, void* out, DType dtype) {
+void Communicator::reduce_scatter_v(void* in,
+                                    std::span<const int64_t> counts,
+                                    void* out,
+                                    DType dtype) {
   const size_t ranks = counts.size(), own = static_cast<size_t>(rank());
   if (std::equal(counts.begin() + 1, counts.end(), counts.begin())) {
     reduce_scatter(in, out, counts[0], dtype);
@@ -64,8 +69,10 @@ void Communicator::reduce_scatter_v(void* in, std::span<const int64_t> counts, v
   const std::vector<int64_t> out_bytes(ranks, in_bytes[own]);
   const auto piece = static_cast<size_t>(in_bytes[own]);
   if (scratch_.size() < ranks * piece) scratch_.resize(ranks * piece);
-  all_to_all_v({static_cast<const std::byte*>(in), static_cast<size_t>(total)}, in_bytes,
-               {scratch_.data(), ranks * piece}, out_bytes);
+  all_to_all_v({static_cast<const std::byte*>(in), static_cast<size_t>(total)},
+               in_bytes,
+               {scratch_.data(), ranks * piece},
+               out_bytes);
   std::vector<const void*> pieces(ranks);
   for (size_t r = 0; r < ranks; ++r) pieces[r] = scratch_.data() + r * piece;
   rank_order_sum(pieces, out, counts[own], dtype);

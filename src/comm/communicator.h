@@ -54,9 +54,10 @@ class Communicator {
   // In place, the sum over ranks in rank order: a reduce_scatter of padded pieces and an
   // all_gather, so every rank ends with the same bits.
   virtual void all_reduce(void* data, int64_t count, DType dtype);
-  // As all_gather and reduce_scatter with pieces of different sizes: `out_bytes` a rank, `counts` elements
-  // a rank (of `in`, whose pieces follow each other). Equal pieces take the paths above.
-  void all_gather_v(std::span<const std::byte> in, std::span<std::byte> out,
+  // As all_gather and reduce_scatter with pieces of different sizes: `out_bytes` a rank, `counts`
+  // elements a rank (of `in`, whose pieces follow each other). Equal pieces take the paths above.
+  void all_gather_v(std::span<const std::byte> in,
+                    std::span<std::byte> out,
                     std::span<const int64_t> out_bytes);
   void reduce_scatter_v(void* in, std::span<const int64_t> counts, void* out, DType dtype);
   // In place element-wise int64 sums (exact, so order-free).

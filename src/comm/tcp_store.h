@@ -45,8 +45,8 @@ class TcpStoreServer {
   TcpStoreServer& operator=(const TcpStoreServer&) = delete;
 
   int port() const { return port_; }
-  // Waits until every other rank has closed its connections, at most `longest`, and until each has been
-  // here at all, at most `late`.
+  // Waits until every other rank has closed its connections, at most `longest`, and until each has
+  // been here at all, at most `late`.
   void wait_for_others(std::chrono::milliseconds longest, std::chrono::milliseconds late);
 
  private:

@@ -181,7 +181,8 @@ const Json& section(const Json& file, const char* key) {
 void refuse(const std::vector<Remark>& remarks, bool allow_not_yet) {
   const std::string wrong = remarks_text(remarks, {Status::kWrong});
   if (!wrong.empty()) {
-    throw ConfigError("the configuration cannot be used:\n" + wrong.substr(0, wrong.find_last_not_of('\n') + 1));
+    throw ConfigError("the configuration cannot be used:\n" +
+                      wrong.substr(0, wrong.find_last_not_of('\n') + 1));
   }
   const std::string not_yet = remarks_text(remarks, {Status::kNotYet});
   if (!not_yet.empty() && !allow_not_yet) {

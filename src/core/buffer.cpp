@@ -56,8 +56,8 @@ BlockCache& cache() {
 
 }  // namespace
 
-Buffer::Buffer(MemoryLedger& ledger, MemoryCategory category, std::string holder, size_t bytes,
-               bool zero)
+Buffer::Buffer(
+    MemoryLedger& ledger, MemoryCategory category, std::string holder, size_t bytes, bool zero)
     : bytes_(bytes), ledger_(&ledger), category_(category), holder_(std::move(holder)) {
   ledger.add(category, holder_, static_cast<int64_t>(bytes));
   data_ = cache().take(bytes == 0 ? 64 : bytes);

@@ -9,12 +9,15 @@
 
 namespace vitrine {
 
-// 64-byte aligned, not initialised unless asked. Movable. The ledger counts the bytes asked for; behind
-// it a process-wide cache keeps freed blocks, so that a step's buffers cost no page faults.
+// 64-byte aligned, not initialised unless asked. Movable. The ledger counts the bytes asked for;
+// behind it a process-wide cache keeps freed blocks, so that a step's buffers cost no page faults.
 class Buffer {
  public:
   Buffer() = default;
-  Buffer(MemoryLedger& ledger, MemoryCategory category, std::string holder, size_t bytes,
+  Buffer(MemoryLedger& ledger,
+         MemoryCategory category,
+         std::string holder,
+         size_t bytes,
          bool zero = false);
   ~Buffer() { reset(); }
   Buffer(Buffer&& other) noexcept { *this = std::move(other); }

@@ -79,7 +79,8 @@ struct DTypeOf<uint8_t> {
   static constexpr DType value = DType::kU8;
 };
 
-// Converts `count` elements between any two floating dtypes (through float, or double if both are f64).
+// Converts `count` elements between any two floating dtypes (through float, or double if both are
+// f64).
 void convert(DType to, void* destination, DType from, const void* source, int64_t count);
 
 }  // namespace vitrine

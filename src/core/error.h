@@ -1,4 +1,5 @@
-// The one error hierarchy. A message says what was expected, what came, for which name, and what to do.
+// The one error hierarchy. A message says what was expected, what came, for which name, and what to
+// do.
 #pragma once
 
 #include <stdexcept>

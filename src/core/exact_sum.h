@@ -6,9 +6,9 @@
 
 namespace vitrine {
 
-// A fixed-point accumulator over the whole range of double (a "superaccumulator", Kulisch): each limb
-// holds 32 bits of the value and 31 bits of carry room, so 2^31 adds need no normalisation, and limbs of
-// several ranks may be summed as integers. Inf and NaN are counted apart.
+// A fixed-point accumulator over the whole range of double (a "superaccumulator", Kulisch): each
+// limb holds 32 bits of the value and 31 bits of carry room, so 2^31 adds need no normalisation,
+// and limbs of several ranks may be summed as integers. Inf and NaN are counted apart.
 class ExactSum {
  public:
   static constexpr int kLimbs = 68;

@@ -30,7 +30,11 @@ std::string scaled(double value, double base, const std::vector<const char*>& un
     ++unit;
   }
   const bool whole = unit == 0 && value == std::floor(value);
-  return format(whole ? "%.0f %s" : std::fabs(value) < 10 ? "%.2f %s" : "%.1f %s", value, units[unit]);
+  return format(whole                   ? "%.0f %s"
+                : std::fabs(value) < 10 ? "%.2f %s"
+                                        : "%.1f %s",
+                value,
+                units[unit]);
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ std::string format_count(double count);
 // printf into a string.
 [[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...);
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
-// The candidate nearest to `name` by edit distance, or "" when none is near (over a third of its length).
+// The candidate nearest to `name` by edit distance, or "" when none is near (over a third of its
+// length).
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
 
 }  // namespace vitrine

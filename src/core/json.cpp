@@ -106,12 +106,15 @@ int64_t JsonReader::integer(const std::string& key, int64_t fallback) {
   if (value->is_number_integer()) return value->get<int64_t>();
   if (value->is_number_float()) {
     const double number = value->get<double>();
-    if (number == std::floor(number) && std::fabs(number) < 9e18) return static_cast<int64_t>(number);
+    if (number == std::floor(number) && std::fabs(number) < 9e18)
+      return static_cast<int64_t>(number);
   }
   throw ConfigError(path_of(key) + ": expected a whole number, got " + value->dump());
 }
 
-int64_t JsonReader::integer(const std::string& key, int64_t fallback, int64_t minimum,
+int64_t JsonReader::integer(const std::string& key,
+                            int64_t fallback,
+                            int64_t minimum,
                             int64_t maximum) {
   const int64_t value = integer(key, fallback);
   if (value < minimum || value > maximum) {
@@ -124,24 +127,27 @@ int64_t JsonReader::integer(const std::string& key, int64_t fallback, int64_t mi
 double JsonReader::number(const std::string& key, double fallback) {
   const Json* value = find(key);
   if (!value) return fallback;
-  if (!value->is_number()) throw ConfigError(path_of(key) + ": expected a number, got " + value->dump());
+  if (!value->is_number())
+    throw ConfigError(path_of(key) + ": expected a number, got " + value->dump());
   return value->get<double>();
 }
 
 std::string JsonReader::text(const std::string& key, const std::string& fallback) {
   const Json* value = find(key);
   if (!value) return fallback;
-  if (!value->is_string()) throw ConfigError(path_of(key) + ": expected a text, got " + value->dump());
+  if (!value->is_string())
+    throw ConfigError(path_of(key) + ": expected a text, got " + value->dump());
   return value->get<std::string>();
 }
 
-std::string JsonReader::choice(const std::string& key, const std::string& fallback,
+std::string JsonReader::choice(const std::string& key,
+                               const std::string& fallback,
                                const std::vector<std::string>& allowed) {
   const std::string value = text(key, fallback);
   if (std::find(allowed.begin(), allowed.end(), value) == allowed.end()) {
     const std::string near = nearest_name(value, allowed);
-    throw ConfigError(path_of(key) + ": expected one of " + join(allowed, ", ") + ", got \"" + value +
-                      "\"" + (near.empty() ? "" : "; did you mean \"" + near + "\"?"));
+    throw ConfigError(path_of(key) + ": expected one of " + join(allowed, ", ") + ", got \"" +
+                      value + "\"" + (near.empty() ? "" : "; did you mean \"" + near + "\"?"));
   }
   return value;
 }

@@ -1,4 +1,5 @@
-// Configuration JSON: nlohmann's value type, with files read and keys taken under one kind of error.
+// Configuration JSON: nlohmann's value type, with files read and keys taken under one kind of
+// error.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,8 +10,8 @@
 
 namespace vitrine {
 
-// Throws IoError when the file can't be read, ConfigError with line and column when it does not parse
-// or holds a key twice. Comments are allowed.
+// Throws IoError when the file can't be read, ConfigError with line and column when it does not
+// parse or holds a key twice. Comments are allowed.
 Json read_json_file(const std::string& path);
 Json parse_json(const std::string& text, const std::string& source);
 
@@ -18,8 +19,8 @@ Json parse_json(const std::string& text, const std::string& source);
 void write_text_file(const std::string& path, const std::string& text);
 std::string read_text_file(const std::string& path);
 
-// One object of a configuration, read key by key: wrong types name the key, and finish() refuses keys
-// that nobody asked for, with the nearest known one.
+// One object of a configuration, read key by key: wrong types name the key, and finish() refuses
+// keys that nobody asked for, with the nearest known one.
 class JsonReader {
  public:
   // `where` is the path to this object as shown in messages, e.g. "zero_optimization".
@@ -32,7 +33,8 @@ class JsonReader {
   int64_t integer(const std::string& key, int64_t fallback, int64_t minimum, int64_t maximum);
   double number(const std::string& key, double fallback);
   std::string text(const std::string& key, const std::string& fallback);
-  std::string choice(const std::string& key, const std::string& fallback,
+  std::string choice(const std::string& key,
+                     const std::string& fallback,
                      const std::vector<std::string>& allowed);
   // The value itself (null when absent); marks the key as known.
   const Json& raw(const std::string& key);

@@ -12,9 +12,14 @@ size_t index(MemoryCategory category) { return static_cast<size_t>(category); }
 }  // namespace
 
 const char* memory_category_name(MemoryCategory category) {
-  static const char* const names[kMemoryCategories] = {
-      "parameters", "gradients", "optimizer", "activations", "gathered", "communication", "workspace",
-      "staging"};
+  static const char* const names[kMemoryCategories] = {"parameters",
+                                                       "gradients",
+                                                       "optimizer",
+                                                       "activations",
+                                                       "gathered",
+                                                       "communication",
+                                                       "workspace",
+                                                       "staging"};
   return names[index(category)];
 }
 
@@ -25,8 +30,9 @@ void MemoryLedger::add(MemoryCategory category, const std::string& holder, int64
     const int64_t total = total_;
     lock.unlock();
     throw OutOfMemory("out of memory: " + holder + " asks for " +
-                      format_bytes(static_cast<double>(bytes)) + " of " + memory_category_name(category) +
-                      " with " + format_bytes(static_cast<double>(total)) + " of " +
+                      format_bytes(static_cast<double>(bytes)) + " of " +
+                      memory_category_name(category) + " with " +
+                      format_bytes(static_cast<double>(total)) + " of " +
                       format_bytes(static_cast<double>(capacity_)) + " in use\n" + table());
   }
   total_ += bytes;
@@ -89,11 +95,14 @@ std::string MemoryLedger::table() const {
   std::string text = "  category            now        peak\n";
   for (size_t i = 0; i < kMemoryCategories; ++i) {
     if (peak_[i] == 0) continue;
-    text += format("  %-14s %10s  %10s\n", memory_category_name(static_cast<MemoryCategory>(i)),
+    text += format("  %-14s %10s  %10s\n",
+                   memory_category_name(static_cast<MemoryCategory>(i)),
                    format_bytes(static_cast<double>(current_[i])).c_str(),
                    format_bytes(static_cast<double>(peak_[i])).c_str());
   }
-  text += format("  %-14s %10s  %10s", "all", format_bytes(static_cast<double>(total_)).c_str(),
+  text += format("  %-14s %10s  %10s",
+                 "all",
+                 format_bytes(static_cast<double>(total_)).c_str(),
                  format_bytes(static_cast<double>(peak_total_)).c_str());
   return text;
 }

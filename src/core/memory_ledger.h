@@ -15,10 +15,10 @@ enum class MemoryCategory : uint8_t {
   kGradients,
   kOptimizer,
   kActivations,
-  kGathered,        // full parameters held for use only (ZeRO-3)
-  kCommunication,   // reduce buckets, send and receive buffers
+  kGathered,       // full parameters held for use only (ZeRO-3)
+  kCommunication,  // reduce buckets, send and receive buffers
   kWorkspace,
-  kStaging,         // data loading, checkpoints
+  kStaging,  // data loading, checkpoints
 };
 constexpr int kMemoryCategories = 8;
 const char* memory_category_name(MemoryCategory category);

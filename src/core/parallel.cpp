@@ -53,10 +53,10 @@ void set_compute_threads(int count) {
 void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
   if (count <= 0) return;
 #ifdef VITRINE_HAS_OPENMP
-  const int64_t pieces =
-      std::min<int64_t>(compute_threads(), std::max<int64_t>(1, count / std::max<int64_t>(1, grain)));
+  const int64_t pieces = std::min<int64_t>(
+      compute_threads(), std::max<int64_t>(1, count / std::max<int64_t>(1, grain)));
   if (pieces > 1 && !omp_in_parallel()) {
-#pragma omp parallel num_threads(static_cast<int>(pieces))
+#pragma omp parallel num_threads(static_cast <int>(pieces))
     {
       const int64_t piece = omp_get_thread_num();
       const int64_t team = omp_get_num_threads();

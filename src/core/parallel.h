@@ -1,4 +1,5 @@
-// Compute threads of one rank. Work is cut by index, never by arrival, so results do not depend on timing.
+// Compute threads of one rank. Work is cut by index, never by arrival, so results do not depend on
+// timing.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,8 @@ int effective_cpus();
 int compute_threads();
 void set_compute_threads(int threads);
 
-// Calls body(begin, end) on ranges that cover [0, count), each at least `grain` long where possible.
-// Only the compute lane calls this; nested calls run on the caller alone.
+// Calls body(begin, end) on ranges that cover [0, count), each at least `grain` long where
+// possible. Only the compute lane calls this; nested calls run on the caller alone.
 void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body);
 
 }  // namespace vitrine

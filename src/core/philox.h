@@ -15,13 +15,17 @@ class Philox {
   Philox(uint64_t seed, uint64_t stream) : key_{seed ^ (stream * 0x9e3779b97f4a7c15ull)} {}
 
   std::array<uint32_t, 4> block(uint64_t counter, uint64_t high = 0) const {
-    std::array<uint32_t, 4> c = {static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32),
-                                 static_cast<uint32_t>(high), static_cast<uint32_t>(high >> 32)};
+    std::array<uint32_t, 4> c = {static_cast<uint32_t>(counter),
+                                 static_cast<uint32_t>(counter >> 32),
+                                 static_cast<uint32_t>(high),
+                                 static_cast<uint32_t>(high >> 32)};
     uint32_t k0 = static_cast<uint32_t>(key_), k1 = static_cast<uint32_t>(key_ >> 32);
     for (int round = 0; round < 10; ++round) {
       const uint64_t a = uint64_t{0xD2511F53u} * c[0], b = uint64_t{0xCD9E8D57u} * c[2];
-      c = {static_cast<uint32_t>(b >> 32) ^ c[1] ^ k0, static_cast<uint32_t>(b),
-           static_cast<uint32_t>(a >> 32) ^ c[3] ^ k1, static_cast<uint32_t>(a)};
+      c = {static_cast<uint32_t>(b >> 32) ^ c[1] ^ k0,
+           static_cast<uint32_t>(b),
+           static_cast<uint32_t>(a >> 32) ^ c[3] ^ k1,
+           static_cast<uint32_t>(a)};
       k0 += 0x9E3779B9u;
       k1 += 0xBB67AE85u;
     }
@@ -33,7 +37,9 @@ class Philox {
     return (uint64_t{r[1]} << 32) | r[0];
   }
   // Uniform in [0, 1).
-  double uniform(uint64_t counter) const { return static_cast<double>(bits64(counter) >> 11) * 0x1p-53; }
+  double uniform(uint64_t counter) const {
+    return static_cast<double>(bits64(counter) >> 11) * 0x1p-53;
+  }
   // Uniform integer in [0, bound).
   uint64_t below(uint64_t bound, uint64_t counter) const {
     __extension__ using Wide = unsigned __int128;

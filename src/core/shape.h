@@ -24,7 +24,9 @@ class Shape {
   int64_t operator[](int i) const { return dims_[static_cast<size_t>(i < 0 ? i + rank_ : i)]; }
   int64_t elements() const;
   // Product of all dimensions but the last: the number of rows when the last is the feature size.
-  int64_t rows() const { return rank_ == 0 ? 1 : elements() / (dims_[static_cast<size_t>(rank_ - 1)]); }
+  int64_t rows() const {
+    return rank_ == 0 ? 1 : elements() / (dims_[static_cast<size_t>(rank_ - 1)]);
+  }
   std::vector<int64_t> dims() const { return {dims_.begin(), dims_.begin() + rank_}; }
   Shape with_last(int64_t last) const;
   // "[2, 3, 4]"

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "core/dtype.h"
-#include "core/shape.h"
 #include "core/mapped_file.h"
+#include "core/shape.h"
 
 namespace vitrine {
 

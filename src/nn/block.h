@@ -1,4 +1,5 @@
-// The block: the one unit of sharding, recomputation, placement and tracing; all that a model author writes.
+// The block: the one unit of sharding, recomputation, placement and tracing; all that a model
+// author writes.
 #pragma once
 
 #include <string>
@@ -20,12 +21,12 @@ struct Init {
 };
 
 struct ParameterSpec {
-  std::string name;           // within the block; the full name is "<block>.<name>"
+  std::string name;  // within the block; the full name is "<block>.<name>"
   Shape shape;
   Init init;
-  bool decay = true;          // weight decay applies (not to norms, biases and embeddings of positions)
-  bool frozen = false;        // no gradient and no optimizer state, at any stage
-  std::string tied_to;        // full name of the owner's parameter; shape must agree
+  bool decay = true;    // weight decay applies (not to norms, biases and embeddings of positions)
+  bool frozen = false;  // no gradient and no optimizer state, at any stage
+  std::string tied_to;  // full name of the owner's parameter; shape must agree
 };
 
 class ParameterList {
@@ -43,10 +44,12 @@ class ParameterList {
 class Block {
  public:
   virtual ~Block() = default;
-  // Blocks of equal kind() record equal tapes for equal ports, so it carries the block's configuration.
+  // Blocks of equal kind() record equal tapes for equal ports, so it carries the block's
+  // configuration.
   virtual std::string kind() const = 0;
   virtual void declare(ParameterList& parameters) const = 0;
-  // Takes ports and parameters by name, calls operations, names outputs. Runs when shapes are known.
+  // Takes ports and parameters by name, calls operations, names outputs. Runs when shapes are
+  // known.
   virtual void forward(TapeBuilder& tape) const = 0;
 };
 

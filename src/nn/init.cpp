@@ -6,8 +6,12 @@
 
 namespace vitrine {
 
-void initial_values(const Init& init, uint64_t seed, const std::string& full_name, int64_t begin,
-                    int64_t count, float* out) {
+void initial_values(const Init& init,
+                    uint64_t seed,
+                    const std::string& full_name,
+                    int64_t begin,
+                    int64_t count,
+                    float* out) {
   const Philox random(seed, stream_of(full_name));
   switch (init.kind) {
     case Init::Kind::kZeros:

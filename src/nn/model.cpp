@@ -5,10 +5,12 @@
 
 namespace vitrine {
 
-void Model::add(std::string name, std::unique_ptr<Block> block,
+void Model::add(std::string name,
+                std::unique_ptr<Block> block,
                 std::vector<std::pair<std::string, PortSource>> inputs) {
   if (name.empty() || name == "batch" || name.find('/') != std::string::npos) {
-    throw ConfigError("a block cannot be called \"" + name + "\": names are not empty, not \"batch\", and hold no '/'");
+    throw ConfigError("a block cannot be called \"" + name +
+                      "\": names are not empty, not \"batch\", and hold no '/'");
   }
   for (const ModelBlock& other : blocks_) {
     if (other.name == name) throw ConfigError("two blocks are called \"" + name + "\"");

@@ -1,4 +1,5 @@
-// A model: blocks joined by named ports into a directed acyclic graph, with losses and named results.
+// A model: blocks joined by named ports into a directed acyclic graph, with losses and named
+// results.
 #pragma once
 
 #include <map>
@@ -16,7 +17,8 @@ struct PortSource {
   std::string from;
   bool detach = false;
   PortSource(const char* source) : from(source) {}
-  PortSource(std::string source, bool detached = false) : from(std::move(source)), detach(detached) {}
+  PortSource(std::string source, bool detached = false)
+      : from(std::move(source)), detach(detached) {}
 };
 
 struct ModelBlock {
@@ -36,11 +38,16 @@ using BatchTypes = std::vector<std::pair<std::string, TensorType>>;
 // Blocks run in the order in which they were added; a decoder is stem, N x body, head.
 class Model {
  public:
-  void add(std::string name, std::unique_ptr<Block> block,
+  void add(std::string name,
+           std::unique_ptr<Block> block,
            std::vector<std::pair<std::string, PortSource>> inputs);
-  void add_loss(std::string from, double weight = 1) { losses_.push_back({std::move(from), weight}); }
+  void add_loss(std::string from, double weight = 1) {
+    losses_.push_back({std::move(from), weight});
+  }
   // A value that callers may read after a forward under a name of its own ("prediction").
-  void add_result(std::string name, std::string from) { results_[std::move(name)] = std::move(from); }
+  void add_result(std::string name, std::string from) {
+    results_[std::move(name)] = std::move(from);
+  }
 
   const std::vector<ModelBlock>& blocks() const { return blocks_; }
   const std::vector<LossTerm>& losses() const { return losses_; }
@@ -59,7 +66,11 @@ class Model {
 };
 
 // Elements [begin, begin + count) of a parameter's starting value, in row-major order, as fp32.
-void initial_values(const Init& init, uint64_t seed, const std::string& full_name, int64_t begin,
-                    int64_t count, float* out);
+void initial_values(const Init& init,
+                    uint64_t seed,
+                    const std::string& full_name,
+                    int64_t begin,
+                    int64_t count,
+                    float* out);
 
 }  // namespace vitrine

@@ -47,8 +47,8 @@ Value layer_norm(TapeBuilder& tape, Value x, Value weight, Value bias, double ep
   return tape.apply("layer_norm", {{"eps", eps}}, {x, weight, bias});
 }
 
-Residual add_layer_norm(TapeBuilder& tape, Value residual, Value delta, Value weight, Value bias,
-                        double eps) {
+Residual add_layer_norm(
+    TapeBuilder& tape, Value residual, Value delta, Value weight, Value bias, double eps) {
   const auto out = tape.call("add_layer_norm", {{"eps", eps}}, {residual, delta, weight, bias});
   return {out[0], out[1]};
 }
@@ -85,8 +85,10 @@ Value embedding(TapeBuilder& tape, Value ids, Value table) {
   return tape.apply("embedding", {}, {ids, table});
 }
 
-Value linear_cross_entropy(TapeBuilder& tape, Value x, Value weight, Value targets, int64_t chunk_rows) {
-  return tape.apply("linear_cross_entropy", {{"chunk_rows", number(chunk_rows)}}, {x, weight, targets});
+Value linear_cross_entropy(
+    TapeBuilder& tape, Value x, Value weight, Value targets, int64_t chunk_rows) {
+  return tape.apply(
+      "linear_cross_entropy", {{"chunk_rows", number(chunk_rows)}}, {x, weight, targets});
 }
 
 Value mse(TapeBuilder& tape, Value prediction, Value target) {
@@ -102,9 +104,10 @@ Value patchify(TapeBuilder& tape, Value frames, int64_t patch) {
 }
 
 Value unpatchify(TapeBuilder& tape, Value patches, int64_t patch, int64_t height, int64_t width) {
-  return tape.apply("unpatchify",
-                    {{"patch", number(patch)}, {"height", number(height)}, {"width", number(width)}},
-                    {patches});
+  return tape.apply(
+      "unpatchify",
+      {{"patch", number(patch)}, {"height", number(height)}, {"width", number(width)}},
+      {patches});
 }
 
 Value add(TapeBuilder& tape, Value a, Value b) { return tape.apply("add", {}, {a, b}); }
@@ -119,7 +122,9 @@ Value scale(TapeBuilder& tape, Value x, double factor) {
   return tape.apply("scale", {{"factor", factor}}, {x});
 }
 
-Value frame_difference(TapeBuilder& tape, Value z) { return tape.apply("frame_difference", {}, {z}); }
+Value frame_difference(TapeBuilder& tape, Value z) {
+  return tape.apply("frame_difference", {}, {z});
+}
 
 Value gated_sigmoid(TapeBuilder& tape, Value z, Value gain, Value offset) {
   return tape.apply("gated_sigmoid", {}, {z, gain, offset});

@@ -17,18 +17,21 @@ struct AttentionShape {
 Value linear(TapeBuilder& tape, Value x, Value weight, Value bias = {});
 Value rms_norm(TapeBuilder& tape, Value x, Value weight, double eps = 1e-6);
 // Adds the pending delta first: one pass over memory for both.
-Residual add_rms_norm(TapeBuilder& tape, Value residual, Value delta, Value weight, double eps = 1e-6);
+Residual add_rms_norm(
+    TapeBuilder& tape, Value residual, Value delta, Value weight, double eps = 1e-6);
 Value layer_norm(TapeBuilder& tape, Value x, Value weight, Value bias, double eps = 1e-5);
-Residual add_layer_norm(TapeBuilder& tape, Value residual, Value delta, Value weight, Value bias,
-                        double eps = 1e-5);
+Residual add_layer_norm(
+    TapeBuilder& tape, Value residual, Value delta, Value weight, Value bias, double eps = 1e-5);
 Value rotary(TapeBuilder& tape, Value qkv, AttentionShape shape, int axis, double base = 10000);
-Value qk_norm(TapeBuilder& tape, Value qkv, Value wq, Value wk, AttentionShape shape, double eps = 1e-6);
+Value qk_norm(
+    TapeBuilder& tape, Value qkv, Value wq, Value wk, AttentionShape shape, double eps = 1e-6);
 Value attention(TapeBuilder& tape, Value qkv, AttentionShape shape, int axis, bool causal);
 Value swiglu(TapeBuilder& tape, Value gate_up);
 enum class GeluForm { kErf, kTanh, kQuick };
 Value gelu(TapeBuilder& tape, Value x, GeluForm form = GeluForm::kErf);
 Value embedding(TapeBuilder& tape, Value ids, Value table);
-Value linear_cross_entropy(TapeBuilder& tape, Value x, Value weight, Value targets, int64_t chunk_rows = 0);
+Value linear_cross_entropy(
+    TapeBuilder& tape, Value x, Value weight, Value targets, int64_t chunk_rows = 0);
 Value mse(TapeBuilder& tape, Value prediction, Value target);
 Value l1(TapeBuilder& tape, Value prediction, Value target);
 Value patchify(TapeBuilder& tape, Value frames, int64_t patch);

@@ -42,9 +42,9 @@ struct TensorType {
 // What infer() answers.
 struct OpSignature {
   std::vector<TensorType> out;
-  std::vector<TensorType> saved;    // kept from forward to backward besides inputs and outputs
-  int64_t forward_workspace = 0;    // bytes of scratch during forward
-  int64_t backward_workspace = 0;   // bytes of scratch during backward
+  std::vector<TensorType> saved;   // kept from forward to backward besides inputs and outputs
+  int64_t forward_workspace = 0;   // bytes of scratch during forward
+  int64_t backward_workspace = 0;  // bytes of scratch during backward
 };
 
 // Floating-point operations and bytes moved to and from memory, of one direction.
@@ -67,7 +67,8 @@ struct OpDef {
   Cost (*backward_cost)(const Attrs&, std::span<const TensorType> in) = nullptr;
 };
 
-// One call's operands. Absent optional inputs, and values that backward does not read, are null views.
+// One call's operands. Absent optional inputs, and values that backward does not read, are null
+// views.
 struct OpCall {
   const Attrs* attrs = nullptr;
   std::span<const TensorView> in, out, saved;
@@ -81,17 +82,18 @@ struct GradView {
   explicit operator bool() const { return static_cast<bool>(view); }
 };
 
-// One row of a backend's table. Arithmetic is in fp32 at least (fp64 for f64); results are rounded once to
-// the output's dtype. Gradients of parameters may have another dtype (f32 under bf16). Of several
-// outputs' gradients some may be null, meaning zero. Backward may overwrite `saved`.
+// One row of a backend's table. Arithmetic is in fp32 at least (fp64 for f64); results are rounded
+// once to the output's dtype. Gradients of parameters may have another dtype (f32 under bf16). Of
+// several outputs' gradients some may be null, meaning zero. Backward may overwrite `saved`.
 struct OpKernels {
   void (*forward)(const OpCall&) = nullptr;
-  void (*backward)(const OpCall&, std::span<const TensorView> dout, std::span<const GradView> din) =
-      nullptr;
+  void (*backward)(const OpCall&,
+                   std::span<const TensorView> dout,
+                   std::span<const GradView> din) = nullptr;
 };
 
-// The registry. Built-in operations are there from the start; more may be added before the first tape is
-// recorded (see docs/howto/add_op.md). find_op throws ConfigError with the nearest name.
+// The registry. Built-in operations are there from the start; more may be added before the first
+// tape is recorded (see docs/howto/add_op.md). find_op throws ConfigError with the nearest name.
 const OpDef& find_op(std::string_view name);
 void register_op(const OpDef& op);
 std::vector<std::string> op_names();

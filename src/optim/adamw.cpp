@@ -12,8 +12,12 @@ namespace {
 constexpr int64_t kTile = 1024;
 
 // Plain IEEE operations in one fixed order; the loop is over independent elements.
-void update_tile(const AdamWStep& s, float* __restrict master, float* __restrict m, float* __restrict v,
-                 const float* __restrict g, int64_t count) {
+void update_tile(const AdamWStep& s,
+                 float* __restrict master,
+                 float* __restrict m,
+                 float* __restrict v,
+                 const float* __restrict g,
+                 int64_t count) {
   const float one_minus_beta1 = 1 - s.beta1, one_minus_beta2 = 1 - s.beta2;
   const float step_size = s.lr / s.bias_correction1;
   for (int64_t i = 0; i < count; ++i) {
@@ -29,8 +33,8 @@ void update_tile(const AdamWStep& s, float* __restrict master, float* __restrict
 
 }  // namespace
 
-AdamWStep adamw_step(const OptimizerConfig& config, double lr, int64_t step, double gradient_scale,
-                     bool decay) {
+AdamWStep adamw_step(
+    const OptimizerConfig& config, double lr, int64_t step, double gradient_scale, bool decay) {
   AdamWStep s;
   s.lr = static_cast<float>(lr);
   s.beta1 = static_cast<float>(config.beta1);
@@ -44,8 +48,14 @@ AdamWStep adamw_step(const OptimizerConfig& config, double lr, int64_t step, dou
   return s;
 }
 
-void adamw_update(const AdamWStep& step, float* master, float* exp_avg, float* exp_avg_sq,
-                  const void* gradient, DType gradient_dtype, void* parameter, DType parameter_dtype,
+void adamw_update(const AdamWStep& step,
+                  float* master,
+                  float* exp_avg,
+                  float* exp_avg_sq,
+                  const void* gradient,
+                  DType gradient_dtype,
+                  void* parameter,
+                  DType parameter_dtype,
                   int64_t count) {
   const int64_t tiles = (count + kTile - 1) / kTile;
   const auto bytes = static_cast<int64_t>(dtype_bytes(gradient_dtype));
@@ -56,11 +66,18 @@ void adamw_update(const AdamWStep& step, float* master, float* exp_avg, float* e
       const int64_t begin = tile * kTile, n = std::min(kTile, count - begin);
       const std::byte* g = static_cast<const std::byte*>(gradient) + begin * bytes;
       if (gradient_dtype != DType::kF32) convert(DType::kF32, converted, gradient_dtype, g, n);
-      update_tile(step, master + begin, exp_avg + begin, exp_avg_sq + begin,
-                  gradient_dtype == DType::kF32 ? reinterpret_cast<const float*>(g) : converted, n);
+      update_tile(step,
+                  master + begin,
+                  exp_avg + begin,
+                  exp_avg_sq + begin,
+                  gradient_dtype == DType::kF32 ? reinterpret_cast<const float*>(g) : converted,
+                  n);
       if (parameter != master) {
-        convert(parameter_dtype, static_cast<std::byte*>(parameter) + begin * parameter_bytes,
-                DType::kF32, master + begin, n);
+        convert(parameter_dtype,
+                static_cast<std::byte*>(parameter) + begin * parameter_bytes,
+                DType::kF32,
+                master + begin,
+                n);
       }
     }
   });

@@ -26,9 +26,11 @@ bool LossScaler::update(bool overflow) {
     return false;
   }
   if (scale <= min_scale) {
-    throw NumericError(format("gradients overflow at the smallest loss scale (%g) after %lld skipped "
-                              "steps: lower the learning rate, clip gradients, or train in bf16 or fp32",
-                              min_scale, static_cast<long long>(skipped_steps)));
+    throw NumericError(
+        format("gradients overflow at the smallest loss scale (%g) after %lld skipped "
+               "steps: lower the learning rate, clip gradients, or train in bf16 or fp32",
+               min_scale,
+               static_cast<long long>(skipped_steps)));
   }
   scale = std::max(min_scale, scale / 2);
   return false;

@@ -17,22 +17,30 @@ struct OptimizerConfig {
 // The numbers of one AdamW step, in the order of PyTorch's torch.optim.AdamW.
 struct AdamWStep {
   float lr = 0, beta1 = 0, beta2 = 0, eps = 0;
-  float decay = 1;          // 1 - lr * weight_decay, or 1
+  float decay = 1;  // 1 - lr * weight_decay, or 1
   float bias_correction1 = 1, sqrt_bias_correction2 = 1;
-  float gradient_scale = 1; // multiplies every gradient: 1 / loss scale, times the clip factor
+  float gradient_scale = 1;  // multiplies every gradient: 1 / loss scale, times the clip factor
 };
-AdamWStep adamw_step(const OptimizerConfig& config, double lr, int64_t step, double gradient_scale,
-                     bool decay);
+AdamWStep adamw_step(
+    const OptimizerConfig& config, double lr, int64_t step, double gradient_scale, bool decay);
 
-// Updates `count` elements of master, exp_avg, exp_avg_sq in place and writes the rounded parameter.
-// `parameter` may be `master` itself (fp32 training). Bitwise independent of how ranges are cut.
-void adamw_update(const AdamWStep& step, float* master, float* exp_avg, float* exp_avg_sq,
-                  const void* gradient, DType gradient_dtype, void* parameter, DType parameter_dtype,
+// Updates `count` elements of master, exp_avg, exp_avg_sq in place and writes the rounded
+// parameter. `parameter` may be `master` itself (fp32 training). Bitwise independent of how ranges
+// are cut.
+void adamw_update(const AdamWStep& step,
+                  float* master,
+                  float* exp_avg,
+                  float* exp_avg_sq,
+                  const void* gradient,
+                  DType gradient_dtype,
+                  void* parameter,
+                  DType parameter_dtype,
                   int64_t count);
 
 constexpr int64_t kNormChunk = 64;
 // Adds the squares of elements [begin, end) of a unit to `sum`: one fp64 sum a chunk of kNormChunk
-// elements of the unit (so `begin` is a multiple of it), then exact. `data` points at element `begin`.
+// elements of the unit (so `begin` is a multiple of it), then exact. `data` points at element
+// `begin`.
 void add_squares(const void* data, DType dtype, int64_t begin, int64_t end, ExactSum& sum);
 
 // Learning rate over a run: linear warm-up from 0, then the shape down to `final_ratio * lr`.
@@ -41,7 +49,8 @@ struct LearningRateSchedule {
   double final_ratio = 0.05;
   int64_t warmup_steps = 0;
   int64_t total_steps = 0;  // 0 = unknown: the caller gives progress instead
-  // `step` counts from 0; `progress` in [0, 1] is used when total_steps is 0 (runs bounded by time).
+  // `step` counts from 0; `progress` in [0, 1] is used when total_steps is 0 (runs bounded by
+  // time).
   double at(double lr, int64_t step, double progress = 0) const;
 };
 

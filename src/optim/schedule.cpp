@@ -7,7 +7,8 @@
 namespace vitrine {
 
 double LearningRateSchedule::at(double lr, int64_t step, double progress) const {
-  if (step < warmup_steps) return lr * static_cast<double>(step + 1) / static_cast<double>(warmup_steps);
+  if (step < warmup_steps)
+    return lr * static_cast<double>(step + 1) / static_cast<double>(warmup_steps);
   double t = progress;
   if (total_steps > 0) {
     const int64_t decay_steps = std::max<int64_t>(1, total_steps - warmup_steps);
@@ -20,7 +21,8 @@ double LearningRateSchedule::at(double lr, int64_t step, double progress) const 
     case Shape::kLinear:
       return lr * (1 - (1 - final_ratio) * t);
     case Shape::kCosine:
-      return lr * (final_ratio + (1 - final_ratio) * 0.5 * (1 + std::cos(3.14159265358979323846 * t)));
+      return lr *
+             (final_ratio + (1 - final_ratio) * 0.5 * (1 + std::cos(3.14159265358979323846 * t)));
   }
   return lr;
 }

@@ -36,8 +36,11 @@ void add_squares(const void* data, DType dtype, int64_t begin, int64_t end, Exac
       const float* values = static_cast<const float*>(data) + at;
       if (n < kNormChunk || dtype != DType::kF32) {
         std::fill(x, x + kNormChunk, 0.0f);
-        convert(DType::kF32, x, dtype,
-                static_cast<const std::byte*>(data) + at * static_cast<int64_t>(dtype_bytes(dtype)), n);
+        convert(DType::kF32,
+                x,
+                dtype,
+                static_cast<const std::byte*>(data) + at * static_cast<int64_t>(dtype_bytes(dtype)),
+                n);
         values = x;
       }
       part.add(chunk_sum(values));

@@ -19,7 +19,8 @@ struct KinetoOptions {
 // - cpu_op: kOperation
 // - cuda_runtime, cuda_driver: kRuntime; cuda_sync: kSync
 // - user_annotation: kStep for ProfilerStep#N, kData for data loading, else kRegion
-// - [memory]: counters "allocated bytes" and "reserved bytes" of each device, since PyTorch keeps no
+// - [memory]: counters "allocated bytes" and "reserved bytes" of each device, since PyTorch keeps
+// no
 //   categories; our own traces give memory samples by category
 // - other complete events: kHost; flows, instants and the profiler's own spans are left out
 // Our own traces say themselves what a span is; the launches that the writer made up are left out.

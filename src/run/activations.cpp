@@ -15,12 +15,16 @@ bool backward_keeps_output(const Tape& tape, int port, bool recompute) {
   if (!tape.needs_backward()) return false;
   if (recompute) return true;  // a node that is run again may write its port again
   for (size_t s = 0; s < tape.slots().size(); ++s) {
-    if (tape.slots()[s].output == port) return tape.backward_reads_input(static_cast<int>(s), false);
+    if (tape.slots()[s].output == port)
+      return tape.backward_reads_input(static_cast<int>(s), false);
   }
   return false;
 }
 
-Activations::Activations(const Graph& graph, const std::vector<int>& run, bool recompute, bool training,
+Activations::Activations(const Graph& graph,
+                         const std::vector<int>& run,
+                         bool recompute,
+                         bool training,
                          MemoryLedger& ledger)
     : graph_(graph),
       recompute_(recompute),
@@ -29,10 +33,12 @@ Activations::Activations(const Graph& graph, const std::vector<int>& run, bool r
       local_(graph.blocks.size(), false),
       held_(graph.edges.size(), false) {
   for (const int block : run) local_[static_cast<size_t>(block)] = true;
-  for (size_t e = 0; e < graph.edges.size(); ++e) readers_.push_back(readers_of(static_cast<int>(e)));
+  for (size_t e = 0; e < graph.edges.size(); ++e)
+    readers_.push_back(readers_of(static_cast<int>(e)));
 }
 
-// Local forward uses, local backward uses, the producer's backward, and one a stage that it is sent to.
+// Local forward uses, local backward uses, the producer's backward, and one a stage that it is sent
+// to.
 int Activations::readers_of(int e) const {
   const Edge& edge = graph_.edges[static_cast<size_t>(e)];
   int count = 0;
@@ -42,11 +48,13 @@ int Activations::readers_of(int e) const {
     for (size_t port = 0; port < block.inputs.size(); ++port) {
       if (block.inputs[port] != e) continue;
       ++count;
-      if (training_ && backward_keeps_input(*block.tape, static_cast<int>(port), recompute_)) ++count;
+      if (training_ && backward_keeps_input(*block.tape, static_cast<int>(port), recompute_))
+        ++count;
     }
     for (size_t port = 0; port < block.outputs.size(); ++port) {
       if (block.outputs[port] != e) continue;
-      if (training_ && backward_keeps_output(*block.tape, static_cast<int>(port), recompute_)) ++count;
+      if (training_ && backward_keeps_output(*block.tape, static_cast<int>(port), recompute_))
+        ++count;
     }
   }
   if (edge.producer >= 0 && local_[static_cast<size_t>(edge.producer)]) {
@@ -64,8 +72,8 @@ TensorView Activations::write_value(int e, int micro) {
   const std::lock_guard lock(mutex_);
   Held& held = values_[{e, micro}];
   if (!held.buffer) {
-    held.buffer = Buffer(ledger_, MemoryCategory::kActivations, edge.name,
-                         static_cast<size_t>(edge.type.bytes()));
+    held.buffer = Buffer(
+        ledger_, MemoryCategory::kActivations, edge.name, static_cast<size_t>(edge.type.bytes()));
     held.readers = readers_[static_cast<size_t>(e)];
   }
   return {held.buffer.data(), edge.type.shape, edge.type.dtype};
@@ -75,7 +83,8 @@ TensorView Activations::value(int e, int micro) const {
   const Edge& edge = graph_.edges[static_cast<size_t>(e)];
   const std::lock_guard lock(mutex_);
   const auto it = values_.find({e, micro});
-  return {it == values_.end() ? nullptr : it->second.buffer.data(), edge.type.shape, edge.type.dtype};
+  return {
+      it == values_.end() ? nullptr : it->second.buffer.data(), edge.type.shape, edge.type.dtype};
 }
 
 bool Activations::has_value(int e, int micro) const {
@@ -86,8 +95,8 @@ bool Activations::has_value(int e, int micro) const {
 void Activations::set_batch(int e, int micro, const TensorView& tensor) {
   const Edge& edge = graph_.edges[static_cast<size_t>(e)];
   if (!(edge.type.shape == tensor.shape)) {
-    throw ShapeError(edge.name + ": the model was built for " + edge.type.shape.str() + ", the batch is " +
-                     tensor.shape.str());
+    throw ShapeError(edge.name + ": the model was built for " + edge.type.shape.str() +
+                     ", the batch is " + tensor.shape.str());
   }
   if (readers_[static_cast<size_t>(e)] == 0 && !held_[static_cast<size_t>(e)]) return;
   const TensorView target = write_value(e, micro);
@@ -118,7 +127,9 @@ GradView Activations::gradient_target(int e, int micro) {
   Buffer& buffer = gradients_[{e, micro}];
   const bool first = !buffer;
   if (first) {
-    buffer = Buffer(ledger_, MemoryCategory::kActivations, "grad of " + edge.name,
+    buffer = Buffer(ledger_,
+                    MemoryCategory::kActivations,
+                    "grad of " + edge.name,
                     static_cast<size_t>(edge.type.bytes()));
   }
   return {{buffer.data(), edge.type.shape, edge.type.dtype}, !first};
@@ -156,7 +167,9 @@ void* Activations::allocate_saved(int block, int micro) {
   const std::lock_guard lock(mutex_);
   Buffer& buffer = saved_[{block, micro}];
   if (!buffer) {
-    buffer = Buffer(ledger_, MemoryCategory::kActivations, graph_block.name,
+    buffer = Buffer(ledger_,
+                    MemoryCategory::kActivations,
+                    graph_block.name,
                     static_cast<size_t>(graph_block.tape->layout().saved_bytes));
   }
   return buffer.data();

@@ -1,4 +1,5 @@
-// Values and gradients that flow along a graph's edges, and what tapes keep, for the micro-batches in flight.
+// Values and gradients that flow along a graph's edges, and what tapes keep, for the micro-batches
+// in flight.
 #pragma once
 
 #include <map>
@@ -10,13 +11,17 @@
 
 namespace vitrine {
 
-// Every buffer lives exactly as long as something will read it: counts of readers are taken from the
-// graph. Used from the compute lane and, for edges that cross stages, from the send and receive lanes in
-// the order that the schedule sets.
+// Every buffer lives exactly as long as something will read it: counts of readers are taken from
+// the graph. Used from the compute lane and, for edges that cross stages, from the send and receive
+// lanes in the order that the schedule sets.
 class Activations {
  public:
-  // `run` lists the blocks whose forward this rank runs; `training` decides whether backward reads count.
-  Activations(const Graph& graph, const std::vector<int>& run, bool recompute, bool training,
+  // `run` lists the blocks whose forward this rank runs; `training` decides whether backward reads
+  // count.
+  Activations(const Graph& graph,
+              const std::vector<int>& run,
+              bool recompute,
+              bool training,
               MemoryLedger& ledger);
 
   // The value of an edge: allocated by the first write_value of a micro-batch.
@@ -65,7 +70,8 @@ class Activations {
   mutable std::mutex mutex_;  // the maps; contents are ordered by the schedule
 };
 
-// Which reads of a block's backward keep its ports alive: the same rule for the runner and the planner.
+// Which reads of a block's backward keep its ports alive: the same rule for the runner and the
+// planner.
 bool backward_keeps_input(const Tape& tape, int port, bool recompute);
 bool backward_keeps_output(const Tape& tape, int port, bool recompute);
 

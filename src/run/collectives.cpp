@@ -14,8 +14,8 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
-// Where each unit's pieces lie in a bucket: rank r's part of the bucket holds the r-th pieces of its units.
-// Pieces carry no padding, so parts may differ in size.
+// Where each unit's pieces lie in a bucket: rank r's part of the bucket holds the r-th pieces of
+// its units. Pieces carry no padding, so parts may differ in size.
 struct BucketLayout {
   std::vector<std::vector<int64_t>> piece;  // [unit][rank] elements
   std::vector<int64_t> part, part_begin;    // [rank] elements
@@ -41,8 +41,14 @@ struct BucketLayout {
 
 // Copies between units' full buffers (their pieces `padded` apart) and a rank-major bucket.
 template <typename FullOf>
-void copy_bucket(const BucketLayout& layout, const ShardStore& store, const std::vector<int>& units,
-                 size_t element_bytes, std::byte* bucket, bool into_bucket, int only_rank, FullOf full_of) {
+void copy_bucket(const BucketLayout& layout,
+                 const ShardStore& store,
+                 const std::vector<int>& units,
+                 size_t element_bytes,
+                 std::byte* bucket,
+                 bool into_bucket,
+                 int only_rank,
+                 FullOf full_of) {
   const auto ranks = layout.part.size();
   for (size_t r = 0; r < ranks; ++r) {
     if (only_rank >= 0 && r != static_cast<size_t>(only_rank)) continue;
@@ -84,8 +90,9 @@ LaneCommunicators::LaneCommunicators(World* world, const Strategy& strategy, con
       const int peer = group[a] == place.rank ? group[b] : group[a];
       for (const bool down : {true, false}) {
         pairs_[{peer, down}] =
-            world->group({group[a], group[b]}, "ranks" + std::to_string(group[a]) + "-" +
-                                                   std::to_string(group[b]) + (down ? ".down" : ".up"));
+            world->group({group[a], group[b]},
+                         "ranks" + std::to_string(group[a]) + "-" + std::to_string(group[b]) +
+                             (down ? ".down" : ".up"));
       }
     }
   }
@@ -103,7 +110,8 @@ Communicator& LaneCommunicators::pair(int peer, bool down) {
   return *it->second;
 }
 
-CallTraffic LaneCommunicators::gather_parameters(Communicator& comm, ShardStore& store,
+CallTraffic LaneCommunicators::gather_parameters(Communicator& comm,
+                                                 ShardStore& store,
                                                  const std::vector<int>& units) {
   const size_t element = dtype_bytes(store.strategy().compute_dtype);
   const BucketLayout layout(store, units);
@@ -120,24 +128,29 @@ CallTraffic LaneCommunicators::gather_parameters(Communicator& comm, ShardStore&
     auto* full = static_cast<std::byte*>(store.full_parameters(units[0]));
     const std::byte* mine = static_cast<const std::byte*>(store.parameter_shard(units[0]));
     comm.all_gather_v({mine, own_elements * element},
-                      {full, static_cast<size_t>(layout.total) * element}, part_bytes);
+                      {full, static_cast<size_t>(layout.total) * element},
+                      part_bytes);
     return traffic;
   }
   const auto full_of = [&](int u) { return store.full_parameters(u); };
   copy_bucket(layout, store, units, element, staging.data(), true, comm.rank(), full_of);
   comm.all_gather_v({staging.data() + static_cast<size_t>(layout.part_begin[own]) * element,
                      own_elements * element},
-                    staging, part_bytes);
+                    staging,
+                    part_bytes);
   for (size_t r = 0; r < layout.part.size(); ++r) {
     if (r != own) {
-      copy_bucket(layout, store, units, element, staging.data(), false, static_cast<int>(r), full_of);
+      copy_bucket(
+          layout, store, units, element, staging.data(), false, static_cast<int>(r), full_of);
     }
   }
   return traffic;
 }
 
-CallTraffic LaneCommunicators::reduce_gradients(Communicator& comm, ShardStore& store,
-                                                const std::vector<int>& units, bool first_micro,
+CallTraffic LaneCommunicators::reduce_gradients(Communicator& comm,
+                                                ShardStore& store,
+                                                const std::vector<int>& units,
+                                                bool first_micro,
                                                 MemoryLedger& ledger) {
   const DType dtype = store.strategy().gradient_dtype;
   const size_t element = dtype_bytes(dtype);
@@ -150,7 +163,9 @@ CallTraffic LaneCommunicators::reduce_gradients(Communicator& comm, ShardStore& 
   Buffer staging, sum(ledger, MemoryCategory::kCommunication, "reduce bucket", own_bytes);
   auto* bucket = static_cast<std::byte*>(full_of(units[0]));
   if (units.size() > 1) {
-    staging = Buffer(ledger, MemoryCategory::kCommunication, "reduce bucket",
+    staging = Buffer(ledger,
+                     MemoryCategory::kCommunication,
+                     "reduce bucket",
                      static_cast<size_t>(layout.total) * element);
     bucket = static_cast<std::byte*>(staging.data());
     copy_bucket(layout, store, units, element, bucket, true, -1, full_of);
@@ -164,7 +179,8 @@ CallTraffic LaneCommunicators::reduce_gradients(Communicator& comm, ShardStore& 
   const auto* piece = static_cast<const std::byte*>(sum.data());
   const Sharding& shard = store.strategy().shard;
   if (!shard.optimizer) {  // stage 0: everyone gets every sum
-    comm.all_gather_v({piece, own_bytes}, {bucket, static_cast<size_t>(layout.total) * element},
+    comm.all_gather_v({piece, own_bytes},
+                      {bucket, static_cast<size_t>(layout.total) * element},
                       scaled(layout.part, element));
     traffic.sent_bytes += static_cast<int64_t>(own_bytes) * (comm.size() - 1);
     if (staging) copy_bucket(layout, store, units, element, bucket, false, -1, full_of);

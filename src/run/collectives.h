@@ -18,8 +18,8 @@ struct CallTraffic {
 
 class LaneCommunicators {
  public:
-  // Makes the data group's communicators of the gather, reduce and compute lanes, one of all ranks for
-  // control, and one a direction and neighbouring pair of stages. Collective over all ranks.
+  // Makes the data group's communicators of the gather, reduce and compute lanes, one of all ranks
+  // for control, and one a direction and neighbouring pair of stages. Collective over all ranks.
   LaneCommunicators(World* world, const Strategy& strategy, const MeshPlace& place);
 
   Communicator& data(LaneId lane);
@@ -29,12 +29,18 @@ class LaneCommunicators {
   World* world() const { return world_; }
   bool alone() const { return world_ == nullptr || world_->size() == 1; }
 
-  // All-gathers the parameters of the units (one bucket) from every rank's piece into their full buffers.
-  CallTraffic gather_parameters(Communicator& comm, ShardStore& store, const std::vector<int>& units);
-  // Reduce-scatters the units' full gradients into this rank's pieces, then stage 0: back to everyone;
-  // stages 2, 3: into the accumulated shard, freeing the full buffers.
-  CallTraffic reduce_gradients(Communicator& comm, ShardStore& store, const std::vector<int>& units,
-                               bool first_micro, MemoryLedger& ledger);
+  // All-gathers the parameters of the units (one bucket) from every rank's piece into their full
+  // buffers.
+  CallTraffic gather_parameters(Communicator& comm,
+                                ShardStore& store,
+                                const std::vector<int>& units);
+  // Reduce-scatters the units' full gradients into this rank's pieces, then stage 0: back to
+  // everyone; stages 2, 3: into the accumulated shard, freeing the full buffers.
+  CallTraffic reduce_gradients(Communicator& comm,
+                               ShardStore& store,
+                               const std::vector<int>& units,
+                               bool first_micro,
+                               MemoryLedger& ledger);
 
  private:
   World* world_;

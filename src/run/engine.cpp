@@ -23,7 +23,8 @@ namespace {
 bool same_units(const ParameterTable& a, const ParameterTable& b) {
   if (a.units.size() != b.units.size()) return false;
   for (size_t u = 0; u < a.units.size(); ++u) {
-    if (a.units[u].name != b.units[u].name || a.units[u].elements != b.units[u].elements) return false;
+    if (a.units[u].name != b.units[u].name || a.units[u].elements != b.units[u].elements)
+      return false;
     for (size_t p = 0; p < a.units[u].parameters.size(); ++p) {
       if (a.units[u].parameters[p].name != b.units[u].parameters[p].name) return false;
     }
@@ -34,30 +35,47 @@ bool same_units(const ParameterTable& a, const ParameterTable& b) {
 // Everything that shapes messages, their order or their values.
 std::string agreed_text(const Strategy& s) {
   std::string text = std::string("|") + dtype_name(s.compute_dtype) + dtype_name(s.gradient_dtype);
-  for (const int64_t value :
-       {int64_t{s.mesh.data}, int64_t{s.mesh.tensor}, int64_t{s.mesh.pipeline}, int64_t{s.mesh.context},
-        int64_t{s.shard.stage()}, static_cast<int64_t>(s.pipeline_order), int64_t{s.recompute}, s.micro_batch,
-        s.accumulation, s.reduce_bucket, s.gather_bucket, s.prefetch_elements, s.max_live_elements,
-        s.max_reuse_distance, int64_t{s.overlap}}) {
+  for (const int64_t value : {int64_t{s.mesh.data},
+                              int64_t{s.mesh.tensor},
+                              int64_t{s.mesh.pipeline},
+                              int64_t{s.mesh.context},
+                              int64_t{s.shard.stage()},
+                              static_cast<int64_t>(s.pipeline_order),
+                              int64_t{s.recompute},
+                              s.micro_batch,
+                              s.accumulation,
+                              s.reduce_bucket,
+                              s.gather_bucket,
+                              s.prefetch_elements,
+                              s.max_live_elements,
+                              s.max_reuse_distance,
+                              int64_t{s.overlap}}) {
     text += "|" + std::to_string(value);
   }
   return text;
 }
 
 std::string agreed_text(const OptimizerConfig& o) {
-  return format("|%.17g|%.17g|%.17g|%.17g|%.17g|%.17g", o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, o.clip);
+  return format("|%.17g|%.17g|%.17g|%.17g|%.17g|%.17g",
+                o.lr,
+                o.beta1,
+                o.beta2,
+                o.eps,
+                o.weight_decay,
+                o.clip);
 }
 
 }  // namespace
 
-Engine::Engine(Model model, const BatchTypes& batch, EngineOptions options, World* world, Recorder* recorder)
+Engine::Engine(
+    Model model, const BatchTypes& batch, EngineOptions options, World* world, Recorder* recorder)
     : options_(std::move(options)), world_(world), recorder_(recorder) {
   const int ranks = world ? world->size() : 1;
   if (options_.strategy.mesh.world() != ranks) {
-    throw ConfigError("the mesh has " + std::to_string(options_.strategy.mesh.world()) + " ranks (data " +
-                      std::to_string(options_.strategy.mesh.data) + " x pipeline " +
-                      std::to_string(options_.strategy.mesh.pipeline) + "), but " + std::to_string(ranks) +
-                      " were started");
+    throw ConfigError("the mesh has " + std::to_string(options_.strategy.mesh.world()) +
+                      " ranks (data " + std::to_string(options_.strategy.mesh.data) +
+                      " x pipeline " + std::to_string(options_.strategy.mesh.pipeline) + "), but " +
+                      std::to_string(ranks) + " were started");
   }
   place_ = place_in_mesh(options_.strategy.mesh, world ? world->rank() : 0);
   add_variant(std::move(model), batch);
@@ -81,8 +99,8 @@ int Engine::add_variant(Model model, const BatchTypes& batch) {
   v.eval_schedule = build_schedule(v.graph, v.eval_strategy, place_.rank, true);
   variants_.push_back(std::move(variant));
   if (!store_) {
-    store_ = std::make_unique<ShardStore>(v.table, options_.strategy, place_, v.schedule.blocks,
-                                          options_.seed, ledger_);
+    store_ = std::make_unique<ShardStore>(
+        v.table, options_.strategy, place_, v.schedule.blocks, options_.seed, ledger_);
     comms_ = std::make_unique<LaneCommunicators>(world_, options_.strategy, place_);
     check_agreement();
   }
@@ -94,15 +112,18 @@ void Engine::check_agreement() {
   if (comms_->alone()) return;
   const Variant& v = *variants_[0];
   std::string text = std::to_string(options_.seed);
-  for (const Unit& unit : v.table.units) text += unit.name + ":" + std::to_string(unit.elements) + ";";
+  for (const Unit& unit : v.table.units)
+    text += unit.name + ":" + std::to_string(unit.elements) + ";";
   text += agreed_text(options_.strategy) + agreed_text(options_.optimizer);
   const uint64_t mine = stream_of(text);
   std::vector<uint64_t> all(static_cast<size_t>(world_->size()));
   comms_->control().set_context(-1, "agreement of all ranks on model and strategy");
-  comms_->control().all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  comms_->control().all_gather(std::as_bytes(std::span(&mine, 1)),
+                               std::as_writable_bytes(std::span(all)));
   for (size_t r = 0; r < all.size(); ++r) {
     if (all[r] != all[0]) {
-      throw ConfigError("rank " + std::to_string(r) + " was given another model, strategy or seed than rank 0; "
+      throw ConfigError("rank " + std::to_string(r) +
+                        " was given another model, strategy or seed than rank 0; "
                         "start every rank with the same file and options");
     }
   }
@@ -111,13 +132,22 @@ void Engine::check_agreement() {
 Runner& Engine::runner(int variant) {
   Variant& v = *variants_.at(static_cast<size_t>(variant));
   if (!v.train) {
-    v.train = std::make_unique<Runner>(v.graph, options_.strategy, v.schedule, *store_, *comms_,
-                                       cpu_backend(), ledger_, recorder_, true);
+    v.train = std::make_unique<Runner>(v.graph,
+                                       options_.strategy,
+                                       v.schedule,
+                                       *store_,
+                                       *comms_,
+                                       cpu_backend(),
+                                       ledger_,
+                                       recorder_,
+                                       true);
   }
   return *v.train;
 }
 
-const Graph& Engine::graph(int variant) const { return variants_.at(static_cast<size_t>(variant))->graph; }
+const Graph& Engine::graph(int variant) const {
+  return variants_.at(static_cast<size_t>(variant))->graph;
+}
 const Schedule& Engine::schedule(int variant) const {
   return variants_.at(static_cast<size_t>(variant))->schedule;
 }
@@ -152,20 +182,25 @@ StepReport Engine::conclude(const StepInput& input, const StepOutput& output) {
   if (options_.strategy.compute_dtype == DType::kF16) {
     options_.scaler.update(output.overflow);
   } else if (bad_in_a_row_ >= options_.max_bad_steps) {
-    throw NumericError(format("the gradients were not finite in %lld steps in a row (the last is step %lld, "
-                              "loss %g): lower the learning rate or clip gradients, and look at the data "
-                              "for values that are not finite",
-                              static_cast<long long>(bad_in_a_row_), static_cast<long long>(report.step),
-                              output.loss));
+    throw NumericError(
+        format("the gradients were not finite in %lld steps in a row (the last is step %lld, "
+               "loss %g): lower the learning rate or clip gradients, and look at the data "
+               "for values that are not finite",
+               static_cast<long long>(bad_in_a_row_),
+               static_cast<long long>(report.step),
+               output.loss));
   }
   return report;
 }
 
-StepReport Engine::train_step(const std::function<BatchViews(int)>& batch, int variant, double progress,
+StepReport Engine::train_step(const std::function<BatchViews(int)>& batch,
+                              int variant,
+                              double progress,
                               double own_progress) {
   if (phase_ != Phase::kReady || micro_ != 0) {
-    throw ConfigError("train_step was called in the middle of a step: finish forward, backward and step "
-                      "first, or use train_step alone");
+    throw ConfigError(
+        "train_step was called in the middle of a step: finish forward, backward and step "
+        "first, or use train_step alone");
   }
   StepInput input = make_input(progress);
   input.batch = batch;
@@ -175,18 +210,20 @@ StepReport Engine::train_step(const std::function<BatchViews(int)>& batch, int v
 
 double Engine::forward(const BatchViews& batch) {
   if (options_.strategy.mesh.pipeline > 1) {
-    throw ConfigError("forward was called with a pipeline of " +
-                      std::to_string(options_.strategy.mesh.pipeline) +
-                      " stages, which runs several micro-batches at once: call train_step, which asks for "
-                      "each micro-batch when it is due");
+    throw ConfigError(
+        "forward was called with a pipeline of " + std::to_string(options_.strategy.mesh.pipeline) +
+        " stages, which runs several micro-batches at once: call train_step, which asks for "
+        "each micro-batch when it is due");
   }
   if (phase_ == Phase::kForwardDone) {
-    throw ConfigError("forward was called twice without backward: call backward(loss) first, or evaluate() "
-                      "for a forward without gradients");
+    throw ConfigError(
+        "forward was called twice without backward: call backward(loss) first, or evaluate() "
+        "for a forward without gradients");
   }
   if (micro_ == static_cast<int>(options_.strategy.accumulation)) {
-    throw ConfigError("forward was called after " + std::to_string(micro_) +
-                      " micro-batches, which is all of gradient_accumulation_steps: call step() first");
+    throw ConfigError(
+        "forward was called after " + std::to_string(micro_) +
+        " micro-batches, which is all of gradient_accumulation_steps: call step() first");
   }
   Runner& run = runner(0);
   if (micro_ == 0) {
@@ -204,14 +241,17 @@ double Engine::forward(const BatchViews& batch) {
 
 void Engine::backward(double loss) {
   if (phase_ != Phase::kForwardDone) {
-    throw ConfigError("backward was called without a forward before it: call forward(batch), then "
-                      "backward(loss) with the loss it returned");
+    throw ConfigError(
+        "backward was called without a forward before it: call forward(batch), then "
+        "backward(loss) with the loss it returned");
   }
   if (!(loss == last_loss_) && !(std::isnan(loss) && std::isnan(last_loss_))) {
-    throw ConfigError(format("backward got a loss of %.9g, but forward returned %.9g: the loss must not be "
-                             "scaled or averaged by hand; the engine scales fp16 losses and averages over "
-                             "micro-batches and ranks itself",
-                             loss, last_loss_));
+    throw ConfigError(
+        format("backward got a loss of %.9g, but forward returned %.9g: the loss must not be "
+               "scaled or averaged by hand; the engine scales fp16 losses and averages over "
+               "micro-batches and ranks itself",
+               loss,
+               last_loss_));
   }
   runner(0).run_until(schedule().backward_end[static_cast<size_t>(micro_)]);
   ++micro_;
@@ -221,12 +261,14 @@ void Engine::backward(double loss) {
 StepReport Engine::step() {
   const auto needed = static_cast<int>(options_.strategy.accumulation);
   if (phase_ == Phase::kForwardDone) {
-    throw ConfigError("step was called after forward without backward: the gradients of this micro-batch "
-                      "are missing; call backward(loss) first");
+    throw ConfigError(
+        "step was called after forward without backward: the gradients of this micro-batch "
+        "are missing; call backward(loss) first");
   }
   if (micro_ < needed) {
-    throw ConfigError("step was called after " + std::to_string(micro_) + " of " + std::to_string(needed) +
-                      " micro-batches: call forward and backward " + std::to_string(needed - micro_) +
+    throw ConfigError("step was called after " + std::to_string(micro_) + " of " +
+                      std::to_string(needed) + " micro-batches: call forward and backward " +
+                      std::to_string(needed - micro_) +
                       " more times, or lower gradient_accumulation_steps");
   }
   const StepOutput output = runner(0).finish();
@@ -237,8 +279,9 @@ StepReport Engine::step() {
 
 void Engine::clear_gradients() {
   if (micro_ > 0) {
-    throw ConfigError("gradients were cleared between backward and step, which would train on nothing: "
-                      "remove the call; the engine clears gradients itself after every step");
+    throw ConfigError(
+        "gradients were cleared between backward and step, which would train on nothing: "
+        "remove the call; the engine clears gradients itself after every step");
   }
 }
 
@@ -248,8 +291,15 @@ EvalReport Engine::evaluate(const BatchViews& batch, int variant) {
   }
   Variant& v = *variants_.at(static_cast<size_t>(variant));
   if (!v.eval) {
-    v.eval = std::make_unique<Runner>(v.graph, v.eval_strategy, v.eval_schedule, *store_, *comms_,
-                                      cpu_backend(), ledger_, nullptr, false);
+    v.eval = std::make_unique<Runner>(v.graph,
+                                      v.eval_strategy,
+                                      v.eval_schedule,
+                                      *store_,
+                                      *comms_,
+                                      cpu_backend(),
+                                      ledger_,
+                                      nullptr,
+                                      false);
     std::vector<int> results;
     for (const auto& [name, edge] : v.graph.results) results.push_back(edge);
     v.eval->hold_results(results);
@@ -267,8 +317,11 @@ EvalReport Engine::evaluate(const BatchViews& batch, int variant) {
   return report;
 }
 
-std::unique_ptr<Engine> initialize(Model model, const BatchTypes& batch, const EngineOptions& options,
-                                   World* world, Recorder* recorder) {
+std::unique_ptr<Engine> initialize(Model model,
+                                   const BatchTypes& batch,
+                                   const EngineOptions& options,
+                                   World* world,
+                                   Recorder* recorder) {
   return std::make_unique<Engine>(std::move(model), batch, options, world, recorder);
 }
 
@@ -281,11 +334,16 @@ std::string LossWatch::observe(int64_t step, double loss, double lr) {
   const double first = first_sum_ / kFirst;
   if (recent_ < first - 0.002 * std::fabs(first)) return "";
   warned_ = true;
-  return format("the loss has not moved: %.5g over the first %lld steps, %.5g now (step %lld, learning rate "
-                "%.3g). Usual reasons: a learning rate that is too small or still warming up, everything "
-                "trainable frozen or detached, targets that do not belong to the inputs, or a model at its "
-                "floor already",
-                first, static_cast<long long>(kFirst), recent_, static_cast<long long>(step), lr);
+  return format(
+      "the loss has not moved: %.5g over the first %lld steps, %.5g now (step %lld, learning rate "
+      "%.3g). Usual reasons: a learning rate that is too small or still warming up, everything "
+      "trainable frozen or detached, targets that do not belong to the inputs, or a model at its "
+      "floor already",
+      first,
+      static_cast<long long>(kFirst),
+      recent_,
+      static_cast<long long>(step),
+      lr);
 }
 
 }  // namespace vitrine

@@ -1,4 +1,5 @@
-// The training engine for loops of one's own: initialize(model, options) -> forward, backward, step.
+// The training engine for loops of one's own: initialize(model, options) -> forward, backward,
+// step.
 #pragma once
 
 #include <map>
@@ -14,17 +15,17 @@ struct EngineOptions {
   Strategy strategy;
   OptimizerConfig optimizer;
   LearningRateSchedule schedule;
-  LossScaler scaler;   // used with fp16 compute only
+  LossScaler scaler;  // used with fp16 compute only
   uint64_t seed = 1;
   // Steps in a row whose gradients are not finite before NumericError (without loss scaling).
   int64_t max_bad_steps = 20;
 };
 
 struct StepReport {
-  int64_t step = 0;        // the step just done, from 0
+  int64_t step = 0;  // the step just done, from 0
   double lr = 0;
   double loss_scale = 1;
-  bool skipped = false;    // the gradients were not finite: parameters are unchanged
+  bool skipped = false;       // the gradients were not finite: parameters are unchanged
   int64_t skipped_steps = 0;  // of the run so far
   StepOutput output;
 };
@@ -34,21 +35,26 @@ struct EvalReport {
   std::map<std::string, TensorView> results;  // valid until the next call on the engine
 };
 
-// All ranks make the same calls in the same order. A misuse throws ConfigError that says what to do; an
-// engine whose step threw anything else is finished.
+// All ranks make the same calls in the same order. A misuse throws ConfigError that says what to
+// do; an engine whose step threw anything else is finished.
 class Engine {
  public:
-  // `world` null: one rank alone. `recorder` may be null. Throws ConfigError when the mesh does not fit the
-  // world, or ranks were given different models or strategies.
-  Engine(Model model, const BatchTypes& batch, EngineOptions options, World* world, Recorder* recorder);
+  // `world` null: one rank alone. `recorder` may be null. Throws ConfigError when the mesh does not
+  // fit the world, or ranks were given different models or strategies.
+  Engine(Model model,
+         const BatchTypes& batch,
+         EngineOptions options,
+         World* world,
+         Recorder* recorder);
   ~Engine();
 
-  // Another graph over the same parameters (e.g. unrolled over more steps). Returns its number; the first
-  // model is 0.
+  // Another graph over the same parameters (e.g. unrolled over more steps). Returns its number; the
+  // first model is 0.
   int add_variant(Model model, const BatchTypes& batch);
 
-  // --- a loop of one's own: `accumulation` times forward and backward, then step ----------------------
-  // One micro-batch; returns this rank's loss. Not with a pipeline, which interleaves micro-batches.
+  // --- a loop of one's own: `accumulation` times forward and backward, then step
+  // ---------------------- One micro-batch; returns this rank's loss. Not with a pipeline, which
+  // interleaves micro-batches.
   double forward(const BatchViews& batch);
   // `loss` is what forward returned. The engine scales losses and clears gradients by itself.
   void backward(double loss);
@@ -56,21 +62,26 @@ class Engine {
   // For people who come from PyTorch: fine between steps, an error where it would throw work away.
   void clear_gradients();
 
-  // --- or a whole step at once ------------------------------------------------------------------------
-  // `progress` in [0, 1], equal on all ranks, drives schedules of runs bounded by time. `own_progress` is
-  // what this rank's clock says now; rank 0's comes back in the report, for the next step.
-  StepReport train_step(const std::function<BatchViews(int micro)>& batch, int variant = 0,
-                        double progress = 0, double own_progress = 0);
+  // --- or a whole step at once
+  // ------------------------------------------------------------------------ `progress` in [0, 1],
+  // equal on all ranks, drives schedules of runs bounded by time. `own_progress` is what this
+  // rank's clock says now; rank 0's comes back in the report, for the next step.
+  StepReport train_step(const std::function<BatchViews(int micro)>& batch,
+                        int variant = 0,
+                        double progress = 0,
+                        double own_progress = 0);
 
   // Forward of one micro-batch without gradients.
   EvalReport evaluate(const BatchViews& batch, int variant = 0);
 
-  // --- checkpoints ------------------------------------------------------------------------------------
-  // Collective. `extra` is kept beside the engine's own entries (step, loss scale, seed). JSON text.
+  // --- checkpoints
+  // ------------------------------------------------------------------------------------
+  // Collective. `extra` is kept beside the engine's own entries (step, loss scale, seed). JSON
+  // text.
   void save(const std::string& folder, const std::string& extra_json, int keep_last = 0);
   // Collective; from a checkpoint or a folder of them. Returns the extra JSON text. With
-  // `optimizer_state` off, a checkpoint without moments is accepted and they start at zero; otherwise a
-  // missing state is an error.
+  // `optimizer_state` off, a checkpoint without moments is accepted and they start at zero;
+  // otherwise a missing state is an error.
   std::string load(const std::string& path, bool optimizer_state = true);
 
   int64_t steps_done() const { return steps_done_; }
@@ -109,8 +120,11 @@ class Engine {
 };
 
 // The engine of one rank, from a model and options.
-std::unique_ptr<Engine> initialize(Model model, const BatchTypes& batch, const EngineOptions& options,
-                                   World* world = nullptr, Recorder* recorder = nullptr);
+std::unique_ptr<Engine> initialize(Model model,
+                                   const BatchTypes& batch,
+                                   const EngineOptions& options,
+                                   World* world = nullptr,
+                                   Recorder* recorder = nullptr);
 
 // Warns when the loss has not moved for as long as it should have.
 class LossWatch {

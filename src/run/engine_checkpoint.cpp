@@ -50,27 +50,38 @@ void Engine::save(const std::string& folder, const std::string& extra_json, int 
   std::string text, failure;
   std::unique_ptr<CheckpointWriter> writer;
   try {
-    writer = std::make_unique<CheckpointWriter>(folder, steps_done_, place_.rank,
-                                                options_.strategy.mesh.world());
+    writer = std::make_unique<CheckpointWriter>(
+        folder, steps_done_, place_.rank, options_.strategy.mesh.world());
     const ParameterTable& table = store_->table();
     for (int u = 0; u < static_cast<int>(table.units.size()); ++u) {
       if (!store_->local(u)) continue;
       const Unit& unit = table.units[static_cast<size_t>(u)];
       const ShardRange mine = store_->shard(u), held = store_->updated(u);
       for (const UnitParameter& p : unit.parameters) {
-        const int64_t from = std::max(mine.begin, p.offset), to = std::min(mine.end, p.offset + p.elements);
+        const int64_t from = std::max(mine.begin, p.offset),
+                      to = std::min(mine.end, p.offset + p.elements);
         if (from >= to) continue;
         const std::vector<int64_t> shape = p.shape.dims();
         if (unit.frozen) {
-          const auto* data = static_cast<const std::byte*>(store_->parameter_shard(u)) +
-                             static_cast<size_t>(from - held.begin) *
-                                 dtype_bytes(options_.strategy.compute_dtype);
-          writer->add(p.name, StateKind::kParameter, shape, options_.strategy.compute_dtype,
-                      from - p.offset, to - p.offset, data);
+          const auto* data =
+              static_cast<const std::byte*>(store_->parameter_shard(u)) +
+              static_cast<size_t>(from - held.begin) * dtype_bytes(options_.strategy.compute_dtype);
+          writer->add(p.name,
+                      StateKind::kParameter,
+                      shape,
+                      options_.strategy.compute_dtype,
+                      from - p.offset,
+                      to - p.offset,
+                      data);
           continue;
         }
         for (const Array& array : kArrays) {
-          writer->add(p.name, array.kind, shape, DType::kF32, from - p.offset, to - p.offset,
+          writer->add(p.name,
+                      array.kind,
+                      shape,
+                      DType::kF32,
+                      from - p.offset,
+                      to - p.offset,
                       store_->state(u, array.state) + (from - held.begin));
         }
       }
@@ -79,7 +90,8 @@ void Engine::save(const std::string& folder, const std::string& extra_json, int 
   } catch (const Error& error) {
     failure = error.what();
   }
-  const std::vector<std::string> texts = gather_texts(*comms_, failure.empty() ? text : "!" + failure);
+  const std::vector<std::string> texts =
+      gather_texts(*comms_, failure.empty() ? text : "!" + failure);
   for (const std::string& other : texts) {
     if (!other.empty() && other[0] == '!') throw IoError(other.substr(1));
   }
@@ -94,11 +106,13 @@ void Engine::save(const std::string& folder, const std::string& extra_json, int 
             {"skipped_steps", skipped_},
             {"seed", options_.seed},
             {"global_batch", options_.strategy.global_batch()},
-            {"loss_scale", {{"scale", options_.scaler.scale},
-                            {"good_steps", options_.scaler.good_steps},
-                            {"hysteresis_left", options_.scaler.hysteresis_left},
-                            {"skipped_steps", options_.scaler.skipped_steps}}}}},
-          {"run", extra_json.empty() ? Json::object() : parse_json(extra_json, "checkpoint extra")}};
+            {"loss_scale",
+             {{"scale", options_.scaler.scale},
+              {"good_steps", options_.scaler.good_steps},
+              {"hysteresis_left", options_.scaler.hysteresis_left},
+              {"skipped_steps", options_.scaler.skipped_steps}}}}},
+          {"run",
+           extra_json.empty() ? Json::object() : parse_json(extra_json, "checkpoint extra")}};
       writer->commit(results, extra, keep_last);
     } catch (const Error& error) {
       failure = error.what();
@@ -114,6 +128,18 @@ std::string Engine::load(const std::string& path, bool optimizer_state) {
     throw ConfigError("load was called in the middle of a step: call step() first");
   }
   const CheckpointReader reader = CheckpointReader::open(path);
+  const Json engine = reader.extra().value("engine", Json::object());
+  if (optimizer_state) {  // before anything is overwritten
+    const int64_t batch = engine.value("global_batch", options_.strategy.global_batch());
+    if (batch != options_.strategy.global_batch()) {
+      throw ConfigError("checkpoint " + reader.path() + " was trained with a global batch of " +
+                        std::to_string(batch) + ", this run has " +
+                        std::to_string(options_.strategy.global_batch()) +
+                        ": the data position follows from the step, so samples would repeat or be "
+                        "skipped; set train_batch_size to " +
+                        std::to_string(batch));
+    }
+  }
   const ParameterTable& table = store_->table();
   for (int u = 0; u < static_cast<int>(table.units.size()); ++u) {
     if (!store_->local(u)) continue;
@@ -135,13 +161,19 @@ std::string Engine::load(const std::string& path, bool optimizer_state) {
       const int64_t end = full ? p.offset + p.elements : std::min(held.end, p.offset + p.elements);
       const size_t element = dtype_bytes(options_.strategy.compute_dtype);
       if (begin < end) {
-        auto* base = static_cast<std::byte*>(full ? store_->full_parameters(u) : store_->parameter_shard(u));
+        auto* base =
+            static_cast<std::byte*>(full ? store_->full_parameters(u) : store_->parameter_shard(u));
         const int64_t origin = full ? 0 : held.begin;
-        reader.read(p.name, kind, begin - p.offset, end - p.offset, options_.strategy.compute_dtype,
+        reader.read(p.name,
+                    kind,
+                    begin - p.offset,
+                    end - p.offset,
+                    options_.strategy.compute_dtype,
                     base + static_cast<size_t>(begin - origin) * element);
       }
       if (unit.frozen) continue;
-      const int64_t from = std::max(held.begin, p.offset), to = std::min(held.end, p.offset + p.elements);
+      const int64_t from = std::max(held.begin, p.offset),
+                    to = std::min(held.end, p.offset + p.elements);
       if (from >= to) continue;
       for (const Array& array : kArrays) {
         float* data = store_->state(u, array.state) + (from - held.begin);
@@ -151,32 +183,25 @@ std::string Engine::load(const std::string& path, bool optimizer_state) {
           continue;
         }
         if (!reader.has(p.name, source)) {
-          throw ConfigError("checkpoint " + reader.path() + " has no optimizer state (" +
-                            state_kind_name(source) + ") for " + p.name +
-                            ": training would go on with moments of zero; load without the optimizer "
-                            "state if that is meant");
+          throw ConfigError(
+              "checkpoint " + reader.path() + " has no optimizer state (" +
+              state_kind_name(source) + ") for " + p.name +
+              ": training would go on with moments of zero; load without the optimizer "
+              "state if that is meant");
         }
         reader.read(p.name, source, from - p.offset, to - p.offset, DType::kF32, data);
       }
     }
   }
-  const Json engine = reader.extra().value("engine", Json::object());
   if (optimizer_state) {
     steps_done_ = engine.value("steps_done", reader.step());
     updates_ = engine.value("updates", steps_done_);
     skipped_ = engine.value("skipped_steps", int64_t{0});
-    const int64_t batch = engine.value("global_batch", options_.strategy.global_batch());
-    if (batch != options_.strategy.global_batch()) {
-      throw ConfigError("checkpoint " + reader.path() + " was trained with a global batch of " +
-                        std::to_string(batch) + ", this run has " +
-                        std::to_string(options_.strategy.global_batch()) +
-                        ": the data position follows from the step, so samples would repeat or be "
-                        "skipped; set train_batch_size to " + std::to_string(batch));
-    }
     const Json scale = engine.value("loss_scale", Json::object());
     options_.scaler.scale = scale.value("scale", options_.scaler.scale);
     options_.scaler.good_steps = scale.value("good_steps", int64_t{0});
-    options_.scaler.hysteresis_left = scale.value("hysteresis_left", options_.scaler.hysteresis_left);
+    options_.scaler.hysteresis_left =
+        scale.value("hysteresis_left", options_.scaler.hysteresis_left);
     options_.scaler.skipped_steps = scale.value("skipped_steps", int64_t{0});
   }
   return reader.extra().value("run", Json::object()).dump();

@@ -13,15 +13,22 @@ namespace {
 std::vector<int> forward_blocks(const Schedule& schedule) {
   std::vector<int> blocks;
   for (const Action& action : schedule.actions) {
-    if (action.kind == ActionKind::kForward && action.micro_batch == 0) blocks.push_back(action.block);
+    if (action.kind == ActionKind::kForward && action.micro_batch == 0)
+      blocks.push_back(action.block);
   }
   return blocks;
 }
 
 }  // namespace
 
-Runner::Runner(const Graph& graph, const Strategy& strategy, const Schedule& schedule, ShardStore& store,
-               LaneCommunicators& comms, const Backend& backend, MemoryLedger& ledger, Recorder* recorder,
+Runner::Runner(const Graph& graph,
+               const Strategy& strategy,
+               const Schedule& schedule,
+               ShardStore& store,
+               LaneCommunicators& comms,
+               const Backend& backend,
+               MemoryLedger& ledger,
+               Recorder* recorder,
                bool training)
     : graph_(graph),
       strategy_(strategy),
@@ -40,7 +47,8 @@ Runner::Runner(const Graph& graph, const Strategy& strategy, const Schedule& sch
     scratch_bytes = std::max(scratch_bytes, layout.forward_scratch_bytes);
     if (training) scratch_bytes = std::max(scratch_bytes, layout.backward_scratch_bytes);
   }
-  scratch_ = Buffer(ledger, MemoryCategory::kWorkspace, "tape scratch", static_cast<size_t>(scratch_bytes));
+  scratch_ = Buffer(
+      ledger, MemoryCategory::kWorkspace, "tape scratch", static_cast<size_t>(scratch_bytes));
   done_.assign(schedule.actions.size(), 0);
   compute_lane_ = recorder ? recorder->lane(lane_name(LaneId::kCompute)) : -1;
   for (int i = 0; i < static_cast<int>(schedule.actions.size()); ++i) {
@@ -49,7 +57,8 @@ Runner::Runner(const Graph& graph, const Strategy& strategy, const Schedule& sch
       compute_actions_.push_back(i);
       continue;
     }
-    auto it = std::find_if(lanes_.begin(), lanes_.end(), [&](auto& lane) { return lane->lane == id; });
+    auto it =
+        std::find_if(lanes_.begin(), lanes_.end(), [&](auto& lane) { return lane->lane == id; });
     if (it == lanes_.end()) {
       lanes_.push_back(std::make_unique<LaneThread>());
       lanes_.back()->lane = id;
@@ -74,8 +83,9 @@ Runner::~Runner() {
 }
 
 bool Runner::ready(const Action& action) const {
-  return std::all_of(action.waits.begin(), action.waits.end(),
-                     [&](int wait) { return done_[static_cast<size_t>(wait)] != 0; });
+  return std::all_of(action.waits.begin(), action.waits.end(), [&](int wait) {
+    return done_[static_cast<size_t>(wait)] != 0;
+  });
 }
 
 void Runner::lane_loop(LaneThread& lane) {
@@ -201,7 +211,8 @@ void Runner::run_until(int end_action) {
 StepOutput Runner::finish() {
   run_until(static_cast<int>(schedule_.actions.size()));
   Action everything;
-  for (int i = 0; i < static_cast<int>(schedule_.actions.size()); ++i) everything.waits.push_back(i);
+  for (int i = 0; i < static_cast<int>(schedule_.actions.size()); ++i)
+    everything.waits.push_back(i);
   wait_for(everything);
   output_.duration_ns = now_ns() - begin_ns_;
   return output_;

@@ -1,4 +1,5 @@
-// Executes a schedule: the compute lane on the caller's thread, every other lane on a worker of its own.
+// Executes a schedule: the compute lane on the caller's thread, every other lane on a worker of its
+// own.
 #pragma once
 
 #include <condition_variable>
@@ -22,22 +23,22 @@ using BatchViews = std::vector<std::pair<std::string, TensorView>>;
 
 // What one step needs from outside.
 struct StepInput {
-  int64_t step = 0;        // counts from 0; shown in traces and errors
-  int64_t update = 1;      // AdamW's step number, from 1: skipped steps do not count
+  int64_t step = 0;    // counts from 0; shown in traces and errors
+  int64_t update = 1;  // AdamW's step number, from 1: skipped steps do not count
   double lr = 0;
   OptimizerConfig optimizer;
   double loss_scale = 1;
-  double progress = 0;     // of a run bounded by time, in [0, 1]; rank 0's counts
+  double progress = 0;  // of a run bounded by time, in [0, 1]; rank 0's counts
   // Called on the compute lane before a micro-batch's first forward; its views are copied at
   // once, so they need to be valid only until the next call.
   std::function<BatchViews(int micro)> batch;
 };
 
 struct StepOutput {
-  double loss = 0;           // mean over all micro-batches and ranks
-  double gradient_norm = 0;  // of the unscaled mean gradient, before clipping
-  bool overflow = false;     // a gradient was not finite: the update was left out
-  double progress = 0;       // rank 0's, the same on all ranks
+  double loss = 0;              // mean over all micro-batches and ranks
+  double gradient_norm = 0;     // of the unscaled mean gradient, before clipping
+  bool overflow = false;        // a gradient was not finite: the update was left out
+  double progress = 0;          // rank 0's, the same on all ranks
   int64_t exposed_comm_ns = 0;  // compute lane waiting for communication
   int64_t data_wait_ns = 0;
   int64_t duration_ns = 0;
@@ -46,15 +47,23 @@ struct StepOutput {
 class Runner {
  public:
   // Everything is kept by reference and must outlive the runner. `recorder` may be null.
-  Runner(const Graph& graph, const Strategy& strategy, const Schedule& schedule, ShardStore& store,
-         LaneCommunicators& comms, const Backend& backend, MemoryLedger& ledger, Recorder* recorder,
+  Runner(const Graph& graph,
+         const Strategy& strategy,
+         const Schedule& schedule,
+         ShardStore& store,
+         LaneCommunicators& comms,
+         const Backend& backend,
+         MemoryLedger& ledger,
+         Recorder* recorder,
          bool training);
   ~Runner();
 
-  // A whole step. Throws what an action threw; the world is then aborted and the runner is of no use.
+  // A whole step. Throws what an action threw; the world is then aborted and the runner is of no
+  // use.
   StepOutput step(const StepInput& input);
 
-  // The same in parts, for callers with loops of their own: begin, run_until(schedule.forward_end[0]),
+  // The same in parts, for callers with loops of their own: begin,
+  // run_until(schedule.forward_end[0]),
   // ..., finish.
   void begin(const StepInput& input);
   void run_until(int end_action);
@@ -63,8 +72,8 @@ class Runner {
   // Keep these edges' values after the step, until the next begin().
   void hold_results(const std::vector<int>& edges);
   TensorView held(int edge, int micro) const { return activations_.value(edge, micro); }
-  // Sum over the micro-batches run so far on this rank of sum_i weight_i * loss_i, without loss scale; 0 on
-  // pipeline stages that hold no loss.
+  // Sum over the micro-batches run so far on this rank of sum_i weight_i * loss_i, without loss
+  // scale; 0 on pipeline stages that hold no loss.
   double local_loss() const { return loss_sum_; }
 
  private:
@@ -89,11 +98,20 @@ class Runner {
   void run_transfer(const Action& action, int32_t lane);
   void run_norm(const Action& action, int32_t lane);
   void load_batch(int micro, int32_t lane);
-  void bind_ports(int block, int micro, std::vector<TensorView>& inputs, std::vector<TensorView>& outputs,
+  void bind_ports(int block,
+                  int micro,
+                  std::vector<TensorView>& inputs,
+                  std::vector<TensorView>& outputs,
                   std::vector<TensorView>& parameters);
   void record(const Action& action, SpanKind kind, StringId name, int32_t lane, int64_t start_ns);
-  void record_collective(const Action& action, SpanKind kind, const char* name, Communicator& comm,
-                         DType dtype, const CallTraffic& traffic, int32_t lane, int64_t start_ns);
+  void record_collective(const Action& action,
+                         SpanKind kind,
+                         const char* name,
+                         Communicator& comm,
+                         DType dtype,
+                         const CallTraffic& traffic,
+                         int32_t lane,
+                         int64_t start_ns);
   OpObserver observer(const Action& action, int32_t lane);
   void sample_memory();
 
@@ -113,7 +131,7 @@ class Runner {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<char> done_;
-  int gate_ = 0;          // actions below it may run
+  int gate_ = 0;  // actions below it may run
   bool stop_ = false;
   std::exception_ptr error_;
   std::vector<std::unique_ptr<LaneThread>> lanes_;

@@ -19,7 +19,8 @@ double scalar(const TensorView& view) {
 
 }  // namespace
 
-void Runner::record(const Action& action, SpanKind kind, StringId name, int32_t lane, int64_t start_ns) {
+void Runner::record(
+    const Action& action, SpanKind kind, StringId name, int32_t lane, int64_t start_ns) {
   if (!recorder_ || !recorder_->recording()) return;
   SpanRecord span;
   span.start_ns = start_ns;
@@ -33,8 +34,14 @@ void Runner::record(const Action& action, SpanKind kind, StringId name, int32_t 
   recorder_->span(span);
 }
 
-void Runner::record_collective(const Action& action, SpanKind kind, const char* name, Communicator& comm,
-                               DType dtype, const CallTraffic& traffic, int32_t lane, int64_t start_ns) {
+void Runner::record_collective(const Action& action,
+                               SpanKind kind,
+                               const char* name,
+                               Communicator& comm,
+                               DType dtype,
+                               const CallTraffic& traffic,
+                               int32_t lane,
+                               int64_t start_ns) {
   if (!recorder_ || !recorder_->recording()) return;
   SpanRecord span;
   span.start_ns = start_ns;
@@ -73,7 +80,8 @@ OpObserver Runner::observer(const Action& action, int32_t lane) {
 }
 
 void Runner::sample_memory() {
-  if (recorder_ && recorder_->wants_memory()) recorder_->memory_sample(now_ns(), ledger_.by_category());
+  if (recorder_ && recorder_->wants_memory())
+    recorder_->memory_sample(now_ns(), ledger_.by_category());
 }
 
 void Runner::load_batch(int micro, int32_t lane) {
@@ -90,14 +98,19 @@ void Runner::load_batch(int micro, int32_t lane) {
   for (size_t e = 0; e < graph_.edges.size(); ++e) {
     if (graph_.edges[e].producer >= 0) continue;
     const std::string name = graph_.edges[e].name.substr(6);
-    const auto it = std::find_if(views.begin(), views.end(), [&](auto& view) { return view.first == name; });
-    if (it == views.end()) throw ConfigError("the data has no \"" + name + "\", which the model reads");
+    const auto it =
+        std::find_if(views.begin(), views.end(), [&](auto& view) { return view.first == name; });
+    if (it == views.end())
+      throw ConfigError("the data has no \"" + name + "\", which the model reads");
     activations_.set_batch(static_cast<int>(e), micro, it->second);
   }
 }
 
-void Runner::bind_ports(int block, int micro, std::vector<TensorView>& inputs,
-                        std::vector<TensorView>& outputs, std::vector<TensorView>& parameters) {
+void Runner::bind_ports(int block,
+                        int micro,
+                        std::vector<TensorView>& inputs,
+                        std::vector<TensorView>& outputs,
+                        std::vector<TensorView>& parameters) {
   const GraphBlock& b = graph_.blocks[static_cast<size_t>(block)];
   for (const int e : b.inputs) inputs.push_back(activations_.value(e, micro));
   for (const int e : b.outputs) outputs.push_back(activations_.value(e, micro));
@@ -105,8 +118,9 @@ void Runner::bind_ports(int block, int micro, std::vector<TensorView>& inputs,
     // In backward a unit whose values are not read need not be there.
     const Unit& unit = graph_.parameters->units[static_cast<size_t>(use.unit)];
     const UnitParameter& p = unit.parameters[static_cast<size_t>(use.parameter)];
-    parameters.push_back(store_.available(use.unit) ? store_.parameter(use)
-                                                    : TensorView{nullptr, p.shape, strategy_.compute_dtype});
+    parameters.push_back(store_.available(use.unit)
+                             ? store_.parameter(use)
+                             : TensorView{nullptr, p.shape, strategy_.compute_dtype});
   }
 }
 
@@ -126,7 +140,8 @@ void Runner::run_forward(const Action& action, int32_t lane) {
   bindings.saved = activations_.allocate_saved(action.block, micro);
   bindings.scratch = scratch_.data();
   const OpObserver watch = observer(action, lane);
-  block.tape->forward(backend_, bindings, recorder_ && recorder_->wants_operations() ? &watch : nullptr);
+  block.tape->forward(
+      backend_, bindings, recorder_ && recorder_->wants_operations() ? &watch : nullptr);
   sample_memory();
   if (!keep) activations_.free_saved(action.block, micro);
   for (const int e : block.outputs) {
@@ -159,7 +174,8 @@ void Runner::run_backward(const Action& action, int32_t lane) {
   std::vector<GradView> dinputs, dparameters;
   for (size_t port = 0; port < block.inputs.size(); ++port) {
     const bool wanted = tape.inputs()[port].requires_grad;
-    dinputs.push_back(wanted ? activations_.gradient_target(block.inputs[port], micro) : GradView{});
+    dinputs.push_back(wanted ? activations_.gradient_target(block.inputs[port], micro)
+                             : GradView{});
   }
   for (const ParameterUse use : graph_.parameters->uses[static_cast<size_t>(action.block)]) {
     dparameters.push_back(store_.gradient(use));
@@ -204,8 +220,9 @@ void Runner::run_transfer(const Action& action, int32_t lane) {
   const bool send = action.kind == ActionKind::kSend;
   Communicator& comm = comms_.pair(action.peer, down);
   const int other = 1 - comm.rank();
-  comm.set_context(input_.step, std::string(action_kind_name(action.kind)) + " of " +
-                                    graph_.edges[static_cast<size_t>(action.edge)].name);
+  comm.set_context(input_.step,
+                   std::string(action_kind_name(action.kind)) + " of " +
+                       graph_.edges[static_cast<size_t>(action.edge)].name);
   const int64_t start = now_ns();
   CallTraffic traffic;
   const TensorType& type = graph_.edges[static_cast<size_t>(action.edge)].type;
@@ -230,20 +247,29 @@ void Runner::run_transfer(const Action& action, int32_t lane) {
     } else {
       Buffer incoming(ledger_, MemoryCategory::kCommunication, "received gradient", bytes);
       comm.receive({static_cast<std::byte*>(incoming.data()), bytes}, other);
-      activations_.add_gradient(action.edge, action.micro_batch, {incoming.data(), type.shape, type.dtype});
+      activations_.add_gradient(
+          action.edge, action.micro_batch, {incoming.data(), type.shape, type.dtype});
     }
   }
-  record_collective(action, send ? SpanKind::kSend : SpanKind::kReceive, send ? "send" : "receive", comm,
-                    type.dtype, traffic, lane, start);
+  record_collective(action,
+                    send ? SpanKind::kSend : SpanKind::kReceive,
+                    send ? "send" : "receive",
+                    comm,
+                    type.dtype,
+                    traffic,
+                    lane,
+                    start);
 }
 
-// Combines every rank's exact sum of squares and loss in rank order, so all ranks know the same bits.
+// Combines every rank's exact sum of squares and loss in rank order, so all ranks know the same
+// bits.
 void Runner::run_norm(const Action& action, int32_t lane) {
   const int64_t start = now_ns();
   ExactSum squares;
   for (int u = 0; u < static_cast<int>(store_.table().units.size()); ++u) {
     // Alone, nothing was reduced: what no use contributed to is still to be zeroed.
-    if (store_.ranks() == 1 && store_.local(u) && !store_.table().units[static_cast<size_t>(u)].frozen) {
+    if (store_.ranks() == 1 && store_.local(u) &&
+        !store_.table().units[static_cast<size_t>(u)].frozen) {
       store_.settle_gradients(u);
     }
   }
@@ -266,8 +292,8 @@ void Runner::run_norm(const Action& action, int32_t lane) {
     traffic.sent_bytes = kControlBytes * (comm.size() - 1);
     traffic.in_elements = kControlBytes;
     traffic.out_elements = kControlBytes * comm.size();
-    record_collective(action, SpanKind::kCollective, "all_gather", comm, DType::kU8, traffic, lane,
-                      communicate);
+    record_collective(
+        action, SpanKind::kCollective, "all_gather", comm, DType::kU8, traffic, lane, communicate);
     squares = {};
     loss = 0;
     output_.progress = std::bit_cast<double>(all[ExactSum::kLimbs + 1]);
@@ -315,8 +341,14 @@ void Runner::execute(int index, int32_t lane) {
         for (const int unit : action.units) store_.open_gathered(unit);
       }
       const CallTraffic traffic = comms_.gather_parameters(comm, store_, action.units);
-      record_collective(action, SpanKind::kGather, "all_gather", comm, strategy_.compute_dtype, traffic,
-                        lane, start);
+      record_collective(action,
+                        SpanKind::kGather,
+                        "all_gather",
+                        comm,
+                        strategy_.compute_dtype,
+                        traffic,
+                        lane,
+                        start);
       if (action.lane == LaneId::kCompute) output_.exposed_comm_ns += now_ns() - start;
       return;
     }
@@ -328,8 +360,14 @@ void Runner::execute(int index, int32_t lane) {
       context(comm);
       const CallTraffic traffic =
           comms_.reduce_gradients(comm, store_, action.units, action.first_micro, ledger_);
-      record_collective(action, SpanKind::kReduce, "reduce_scatter", comm, strategy_.gradient_dtype,
-                        traffic, lane, start);
+      record_collective(action,
+                        SpanKind::kReduce,
+                        "reduce_scatter",
+                        comm,
+                        strategy_.gradient_dtype,
+                        traffic,
+                        lane,
+                        start);
       if (action.lane == LaneId::kCompute) output_.exposed_comm_ns += now_ns() - start;
       return;
     }

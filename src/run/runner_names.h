@@ -17,8 +17,8 @@ struct Runner::Names {
     for (const GraphBlock& block : graph.blocks) {
       blocks.push_back(recorder->intern(block.name));
       for (size_t kind = 0; kind < kActionKinds; ++kind) {
-        actions.push_back(recorder->intern(std::string(action_kind_name(static_cast<ActionKind>(kind))) +
-                                           " " + block.name));
+        actions.push_back(recorder->intern(
+            std::string(action_kind_name(static_cast<ActionKind>(kind))) + " " + block.name));
       }
     }
     for (const GraphBlock& block : graph.blocks) {

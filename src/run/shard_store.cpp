@@ -13,8 +13,12 @@ static_assert(kShardChunk % kNormChunk == 0, "a shard must not cut a chunk of th
 std::byte* bytes_at(void* base, size_t offset) { return static_cast<std::byte*>(base) + offset; }
 }  // namespace
 
-ShardStore::ShardStore(const ParameterTable& table, const Strategy& strategy, const MeshPlace& place,
-                       const std::vector<int>& blocks, uint64_t seed, MemoryLedger& ledger)
+ShardStore::ShardStore(const ParameterTable& table,
+                       const Strategy& strategy,
+                       const MeshPlace& place,
+                       const std::vector<int>& blocks,
+                       uint64_t seed,
+                       MemoryLedger& ledger)
     : table_(table),
       strategy_(strategy),
       ranks_(strategy.mesh.data),
@@ -32,8 +36,8 @@ ShardStore::ShardStore(const ParameterTable& table, const Strategy& strategy, co
     const ShardRange range = updated(u);
     const int64_t state = strategy_.shard.optimizer ? piece : full;
     using enum MemoryCategory;
-    slot.parameters = Buffer(ledger, kParameters, unit.name,
-                             compute_bytes(sharded_parameters(u) ? piece : full), true);
+    slot.parameters = Buffer(
+        ledger, kParameters, unit.name, compute_bytes(sharded_parameters(u) ? piece : full), true);
     const bool separate_master = strategy_.mixed() && !unit.frozen;
     if (separate_master) {
       slot.master = Buffer(ledger, kOptimizer, unit.name, static_cast<size_t>(state) * 4, true);
@@ -41,8 +45,11 @@ ShardStore::ShardStore(const ParameterTable& table, const Strategy& strategy, co
     if (!unit.frozen) {
       slot.exp_avg = Buffer(ledger, kOptimizer, unit.name, static_cast<size_t>(state) * 4, true);
       slot.exp_avg_sq = Buffer(ledger, kOptimizer, unit.name, static_cast<size_t>(state) * 4, true);
-      slot.gradients = Buffer(ledger, kGradients, unit.name,
-                              gradient_bytes(strategy_.shard.gradients ? piece : full), true);
+      slot.gradients = Buffer(ledger,
+                              kGradients,
+                              unit.name,
+                              gradient_bytes(strategy_.shard.gradients ? piece : full),
+                              true);
     }
     // Every held element is made from its name and place, so ranks agree without talking.
     const bool all = !sharded_parameters(u);
@@ -53,12 +60,16 @@ ShardStore::ShardStore(const ParameterTable& table, const Strategy& strategy, co
       if (from >= to) continue;
       values.resize(static_cast<size_t>(to - from));
       initial_values(p.init, seed, p.name, from - p.offset, to - from, values.data());
-      convert(strategy_.compute_dtype, bytes_at(slot.parameters.data(), compute_bytes(from - begin)),
-              DType::kF32, values.data(), to - from);
+      convert(strategy_.compute_dtype,
+              bytes_at(slot.parameters.data(), compute_bytes(from - begin)),
+              DType::kF32,
+              values.data(),
+              to - from);
       const int64_t mine_from = std::max(from, range.begin), mine_to = std::min(to, range.end);
       if (separate_master && mine_from < mine_to) {
         std::memcpy(static_cast<float*>(slot.master.data()) + (mine_from - range.begin),
-                    values.data() + (mine_from - from), static_cast<size_t>(mine_to - mine_from) * 4);
+                    values.data() + (mine_from - from),
+                    static_cast<size_t>(mine_to - mine_from) * 4);
       }
     }
   }
@@ -81,7 +92,9 @@ ShardRange ShardStore::updated(int unit) const {
 
 TensorView ShardStore::parameter(ParameterUse use) const {
   const UnitParameter& p = table_.of(use);
-  return {bytes_at(full_parameters(use.unit), compute_bytes(p.offset)), p.shape, strategy_.compute_dtype};
+  return {bytes_at(full_parameters(use.unit), compute_bytes(p.offset)),
+          p.shape,
+          strategy_.compute_dtype};
 }
 
 void* ShardStore::parameter_shard(int unit) const {
@@ -100,7 +113,9 @@ void* ShardStore::full_parameters(int unit) const {
 void ShardStore::open_gathered(int unit) {
   Slot& slot = slots_[index(unit)];
   VITRINE_ASSERT(!slot.gathered);
-  slot.gathered = Buffer(ledger_, MemoryCategory::kGathered, unit_of(unit).name,
+  slot.gathered = Buffer(ledger_,
+                         MemoryCategory::kGathered,
+                         unit_of(unit).name,
                          compute_bytes(padded_elements(unit_of(unit).elements, ranks_)));
 }
 
@@ -117,7 +132,9 @@ GradView ShardStore::gradient(ParameterUse use) {
   if (unit.frozen) return {};
   Slot& slot = slots_[index(use.unit)];
   if (strategy_.shard.gradients && !slot.transient) {
-    slot.transient = Buffer(ledger_, MemoryCategory::kCommunication, unit.name,
+    slot.transient = Buffer(ledger_,
+                            MemoryCategory::kCommunication,
+                            unit.name,
                             gradient_bytes(padded_elements(unit.elements, ranks_)));
     std::fill(slot.touched.begin(), slot.touched.end(), false);
   }
@@ -125,7 +142,8 @@ GradView ShardStore::gradient(ParameterUse use) {
   const bool add = slot.touched[p];
   slot.touched[p] = true;
   const UnitParameter& parameter = unit.parameters[p];
-  return {{bytes_at(full_gradients(use.unit), gradient_bytes(parameter.offset)), parameter.shape,
+  return {{bytes_at(full_gradients(use.unit), gradient_bytes(parameter.offset)),
+           parameter.shape,
            strategy_.gradient_dtype},
           add};
 }
@@ -136,7 +154,8 @@ void ShardStore::settle_gradients(int unit) {
   const Unit& u = unit_of(unit);
   for (size_t p = 0; p < u.parameters.size(); ++p) {
     if (slot.touched[p]) continue;
-    std::memset(full + gradient_bytes(u.parameters[p].offset), 0, gradient_bytes(u.parameters[p].elements));
+    std::memset(
+        full + gradient_bytes(u.parameters[p].offset), 0, gradient_bytes(u.parameters[p].elements));
   }
   const int64_t padding = padded_elements(u.elements, ranks_) - u.elements;
   std::memset(full + gradient_bytes(u.elements), 0, gradient_bytes(padding));
@@ -177,7 +196,11 @@ void ShardStore::accumulate_shard(int unit, const void* piece, bool first) {
     const int64_t n = std::min(kTile, count - at);
     std::byte* to = static_cast<std::byte*>(sum) + at * step;
     convert(DType::kF32, a, strategy_.gradient_dtype, to, n);
-    convert(DType::kF32, b, strategy_.gradient_dtype, static_cast<const std::byte*>(piece) + at * step, n);
+    convert(DType::kF32,
+            b,
+            strategy_.gradient_dtype,
+            static_cast<const std::byte*>(piece) + at * step,
+            n);
     for (int64_t i = 0; i < n; ++i) a[i] += b[i];
     convert(strategy_.gradient_dtype, to, DType::kF32, a, n);
   }
@@ -187,7 +210,7 @@ float* ShardStore::state(int unit, OptimizerState kind) const {
   const Slot& slot = slots_[index(unit)];
   switch (kind) {
     case OptimizerState::kMaster:
-      return static_cast<float*>(slot.master ? slot.master.data()
+      return static_cast<float*>(slot.master                              ? slot.master.data()
                                  : strategy_.compute_dtype == DType::kF32 ? parameter_shard(unit)
                                                                           : nullptr);
     case OptimizerState::kExpAvg:
@@ -207,8 +230,8 @@ void ShardStore::add_gradient_squares(ExactSum& sum) const {
   }
 }
 
-void ShardStore::update(int unit, const OptimizerConfig& config, double lr, int64_t step,
-                        double gradient_scale) {
+void ShardStore::update(
+    int unit, const OptimizerConfig& config, double lr, int64_t step, double gradient_scale) {
   const ShardRange range = updated(unit);
   float* master = state(unit, OptimizerState::kMaster);
   float* exp_avg = state(unit, OptimizerState::kExpAvg);
@@ -217,12 +240,19 @@ void ShardStore::update(int unit, const OptimizerConfig& config, double lr, int6
       strategy_.shard.optimizer ? reduced_gradient(unit) : slots_[index(unit)].gradients.data());
   auto* parameters = static_cast<std::byte*>(parameter_shard(unit));
   for (const UnitParameter& p : unit_of(unit).parameters) {
-    const int64_t from = std::max(range.begin, p.offset), to = std::min(range.end, p.offset + p.elements);
+    const int64_t from = std::max(range.begin, p.offset),
+                  to = std::min(range.end, p.offset + p.elements);
     if (from >= to) continue;
     const int64_t at = from - range.begin;
-    adamw_update(adamw_step(config, lr, step, gradient_scale, p.decay), master + at, exp_avg + at,
-                 exp_avg_sq + at, gradients + gradient_bytes(at), strategy_.gradient_dtype,
-                 parameters + compute_bytes(at), strategy_.compute_dtype, to - from);
+    adamw_update(adamw_step(config, lr, step, gradient_scale, p.decay),
+                 master + at,
+                 exp_avg + at,
+                 exp_avg_sq + at,
+                 gradients + gradient_bytes(at),
+                 strategy_.gradient_dtype,
+                 parameters + compute_bytes(at),
+                 strategy_.compute_dtype,
+                 to - from);
   }
 }
 

@@ -1,4 +1,5 @@
-// Parameters, gradients and optimizer state of one rank, sharded or not: ZeRO 0-3 as settings of one store.
+// Parameters, gradients and optimizer state of one rank, sharded or not: ZeRO 0-3 as settings of
+// one store.
 #pragma once
 
 #include <vector>
@@ -12,14 +13,18 @@ namespace vitrine {
 // The arrays that a checkpoint and an update speak of.
 enum class OptimizerState : uint8_t { kMaster, kExpAvg, kExpAvgSq };
 
-// Full buffers hold count * padded elements (count = ranks of the data group), so that rank r's piece is
-// elements [r * padded, (r + 1) * padded); padding is zero and stays zero. Methods of different units may
-// be called from different lanes; of one unit, the schedule orders them.
+// Full buffers hold count * padded elements (count = ranks of the data group), so that rank r's
+// piece is elements [r * padded, (r + 1) * padded); padding is zero and stays zero. Methods of
+// different units may be called from different lanes; of one unit, the schedule orders them.
 class ShardStore {
  public:
   // Allocates and initialises what this rank holds of the units in `blocks` (its pipeline stage).
-  ShardStore(const ParameterTable& table, const Strategy& strategy, const MeshPlace& place,
-             const std::vector<int>& blocks, uint64_t seed, MemoryLedger& ledger);
+  ShardStore(const ParameterTable& table,
+             const Strategy& strategy,
+             const MeshPlace& place,
+             const std::vector<int>& blocks,
+             uint64_t seed,
+             MemoryLedger& ledger);
 
   const ParameterTable& table() const { return table_; }
   bool local(int unit) const { return !slots_[index(unit)].skipped; }
@@ -42,8 +47,8 @@ class ShardStore {
   void close_gathered(int unit);
 
   // --- gradients ------------------------------------------------------------------------------
-  // Where backward of one use writes: over it the first time since the step began (stages 0, 1) or since
-  // the unit's last reduction (2, 3), added to it afterwards (accumulation, tied weights).
+  // Where backward of one use writes: over it the first time since the step began (stages 0, 1) or
+  // since the unit's last reduction (2, 3), added to it afterwards (accumulation, tied weights).
   GradView gradient(ParameterUse use);
   // Zeroes what no use contributed to since the last reduction, and padding: call before reducing.
   void settle_gradients(int unit);
@@ -53,7 +58,8 @@ class ShardStore {
   void close_full_gradients(int unit);
   // This rank's reduced gradient, element shard(unit).begin first.
   void* reduced_gradient(int unit) const;
-  // Stages 2, 3: adds (or writes, in the first micro-step) a reduced piece of shard(unit).size() elements.
+  // Stages 2, 3: adds (or writes, in the first micro-step) a reduced piece of shard(unit).size()
+  // elements.
   void accumulate_shard(int unit, const void* piece, bool first);
   // Called at the start of a step.
   void begin_step();
@@ -64,7 +70,8 @@ class ShardStore {
   // Adds the squares of this rank's shard of every trainable local unit.
   void add_gradient_squares(ExactSum& sum) const;
   // AdamW on updated(unit); `step` counts from 1.
-  void update(int unit, const OptimizerConfig& config, double lr, int64_t step, double gradient_scale);
+  void update(
+      int unit, const OptimizerConfig& config, double lr, int64_t step, double gradient_scale);
 
   const Strategy& strategy() const { return strategy_; }
 

@@ -29,7 +29,8 @@ class Builder {
     for (const Unit& unit : table_.units) {
       for (const int user : unit.users) {
         if (stage_of_[static_cast<size_t>(user)] != stage_of_[static_cast<size_t>(unit.block)]) {
-          throw ConfigError("parameters of " + unit.name + " are tied across pipeline stages (block " +
+          throw ConfigError("parameters of " + unit.name +
+                            " are tied across pipeline stages (block " +
                             graph.blocks[static_cast<size_t>(user)].name +
                             " uses them): untie them or use fewer stages");
         }
@@ -50,7 +51,8 @@ class Builder {
       const ComputeOp& op = order_[at];
       if (op.backward) issue_reduces(static_cast<int>(at));
       const auto m = static_cast<size_t>(op.micro_batch);
-      const bool last_of_micro = at + 1 == order_.size() || order_[at + 1].micro_batch != op.micro_batch ||
+      const bool last_of_micro = at + 1 == order_.size() ||
+                                 order_[at + 1].micro_batch != op.micro_batch ||
                                  order_[at + 1].backward != op.backward;
       if (last_of_micro) {
         if (op.backward) flush_reduces(op.micro_batch);
@@ -110,7 +112,8 @@ class Builder {
       const ComputeOp& op = order_[at];
       const std::vector<int> needed = units_of(op.block, op.backward);
       for (const int unit : needed) {
-        if (sharded(table_.units[static_cast<size_t>(unit)])) uses[unit].push_back(static_cast<int>(at));
+        if (sharded(table_.units[static_cast<size_t>(unit)]))
+          uses[unit].push_back(static_cast<int>(at));
       }
       if (op.backward) {
         for (const int unit : units_of(op.block, false)) {
@@ -134,7 +137,8 @@ class Builder {
             reuse_distance(unit, intervals_.back().last, at) <= strategy_.max_reuse_distance) {
           if (order_[static_cast<size_t>(at)].backward !=
               order_[static_cast<size_t>(intervals_.back().last)].backward) {
-            skip(table_.units[static_cast<size_t>(unit)].name + " in backward: kept from its forward");
+            skip(table_.units[static_cast<size_t>(unit)].name +
+                 " in backward: kept from its forward");
           }
           intervals_.back().last = at;
         } else {
@@ -142,7 +146,8 @@ class Builder {
         }
       }
     }
-    std::stable_sort(intervals_.begin(), intervals_.end(),
+    std::stable_sort(intervals_.begin(),
+                     intervals_.end(),
                      [](const Interval& a, const Interval& b) { return a.first < b.first; });
     for (size_t i = 0; i < intervals_.size(); ++i) place_gather(i);
   }
@@ -167,7 +172,8 @@ class Builder {
     const int64_t own = table_.units[static_cast<size_t>(interval.unit)].elements;
     int earliest = 0;
     for (size_t k = 0; k < i; ++k) {  // its last gathering must have been let go
-      if (intervals_[k].unit == interval.unit) earliest = std::max(earliest, intervals_[k].last + 1);
+      if (intervals_[k].unit == interval.unit)
+        earliest = std::max(earliest, intervals_[k].last + 1);
     }
     // Gathers are issued in order of first use, so none may start before an earlier one.
     if (i > 0) earliest = std::max(earliest, intervals_[i - 1].start);
@@ -190,7 +196,8 @@ class Builder {
   }
 
   void issue_gathers(int at) {
-    for (; next_interval_ < intervals_.size() && intervals_[next_interval_].start <= at; ++next_interval_) {
+    for (; next_interval_ < intervals_.size() && intervals_[next_interval_].start <= at;
+         ++next_interval_) {
       Interval& interval = intervals_[next_interval_];
       const Unit& unit = table_.units[static_cast<size_t>(interval.unit)];
       Action action;
@@ -275,7 +282,8 @@ class Builder {
     }
   }
 
-  // A gradient goes back once the last local consumer (lowest in backward order) has added its part.
+  // A gradient goes back once the last local consumer (lowest in backward order) has added its
+  // part.
   void send_gradients(const ComputeOp& op) {
     for (size_t e = 0; e < graph_.edges.size(); ++e) {
       const Edge& edge = graph_.edges[e];
@@ -290,7 +298,8 @@ class Builder {
     }
   }
 
-  // A send or receive of an edge's value or gradient; a receive is made once an edge and micro-batch.
+  // A send or receive of an edge's value or gradient; a receive is made once an edge and
+  // micro-batch.
   int transfer(int e, int other_stage, const ComputeOp& op, bool send, bool gradient) {
     const std::tuple<int, int, int, bool> key{e, op.micro_batch, other_stage, gradient};
     if (!send) {
@@ -328,7 +337,8 @@ class Builder {
       if (unit.frozen) continue;
       int last = -1;
       for (const int user : unit.users) {
-        if (graph_.blocks[static_cast<size_t>(user)].tape->needs_backward() && last < 0) last = user;
+        if (graph_.blocks[static_cast<size_t>(user)].tape->needs_backward() && last < 0)
+          last = user;
       }
       if (last != op.block) continue;
       if (!bucket_.empty() && bucket_elements_ + unit.elements > strategy_.reduce_bucket) {
@@ -353,7 +363,8 @@ class Builder {
     for (const int u : action.units) {
       const Unit& unit = table_.units[static_cast<size_t>(u)];
       action.sent_bytes += scatter_sent(unit, strategy_.gradient_dtype);
-      if (!strategy_.shard.optimizer) action.sent_bytes += gather_sent(unit, strategy_.gradient_dtype);
+      if (!strategy_.shard.optimizer)
+        action.sent_bytes += gather_sent(unit, strategy_.gradient_dtype);
     }
     const std::vector<int> units = action.units;
     reduces_.push_back(add(std::move(action)));
@@ -380,7 +391,8 @@ class Builder {
       publish.units = std::move(bucket);
       publish.waits = std::move(updates);
       for (const int u : publish.units) {
-        publish.sent_bytes += gather_sent(table_.units[static_cast<size_t>(u)], strategy_.compute_dtype);
+        publish.sent_bytes +=
+            gather_sent(table_.units[static_cast<size_t>(u)], strategy_.compute_dtype);
       }
       add(std::move(publish));
       bucket.clear();

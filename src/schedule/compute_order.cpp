@@ -34,8 +34,11 @@ std::vector<std::vector<int>> cut_stages(const Graph& graph, int stages) {
   return cut;
 }
 
-std::vector<ComputeOp> compute_order(const std::vector<int>& blocks, const Graph& graph, int stage,
-                                     const Strategy& strategy, bool forward_only) {
+std::vector<ComputeOp> compute_order(const std::vector<int>& blocks,
+                                     const Graph& graph,
+                                     int stage,
+                                     const Strategy& strategy,
+                                     bool forward_only) {
   std::vector<ComputeOp> order;
   const auto forward = [&](int micro) {
     for (const int block : blocks) {

@@ -6,14 +6,22 @@
 namespace vitrine {
 
 const char* action_kind_name(ActionKind kind) {
-  static const char* const names[] = {"gather", "release", "forward", "backward", "reduce",
-                                      "send",   "receive", "norm",    "update",   "publish"};
+  static const char* const names[] = {"gather",
+                                      "release",
+                                      "forward",
+                                      "backward",
+                                      "reduce",
+                                      "send",
+                                      "receive",
+                                      "norm",
+                                      "update",
+                                      "publish"};
   return names[static_cast<size_t>(kind)];
 }
 
 const char* lane_name(LaneId lane) {
-  static const char* const names[] = {"compute",   "gather",  "reduce",    "send down",
-                                      "receive down", "send up", "receive up"};
+  static const char* const names[] = {
+      "compute", "gather", "reduce", "send down", "receive down", "send up", "receive up"};
   return names[static_cast<size_t>(lane)];
 }
 
@@ -32,28 +40,39 @@ std::string target_of(const Action& action, const Graph& graph) {
 }  // namespace
 
 std::string describe_schedule(const Schedule& schedule, const Graph& graph) {
-  std::string text = format("  %5s  %-12s  %-8s  %5s  %-34s %12s  %s\n", "#", "lane", "action", "micro",
-                            "on", "sends", "waits for");
+  std::string text = format("  %5s  %-12s  %-8s  %5s  %-34s %12s  %s\n",
+                            "#",
+                            "lane",
+                            "action",
+                            "micro",
+                            "on",
+                            "sends",
+                            "waits for");
   for (size_t i = 0; i < schedule.actions.size(); ++i) {
     const Action& action = schedule.actions[i];
     std::vector<std::string> waits;
     for (const int wait : action.waits) waits.push_back("#" + std::to_string(wait));
     std::string target = target_of(action, graph);
     if (action.peer >= 0) {
-      target += (action.kind == ActionKind::kSend ? " to rank " : " from rank ") + std::to_string(action.peer);
+      target += (action.kind == ActionKind::kSend ? " to rank " : " from rank ") +
+                std::to_string(action.peer);
     }
-    text += format("  %5zu  %-12s  %-8s  %5s  %-34s %12s  %s\n", i, lane_name(action.lane),
-                   action_kind_name(action.kind),
-                   action.micro_batch < 0 ? "" : std::to_string(action.micro_batch).c_str(),
-                   target.c_str(),
-                   action.sent_bytes ? format_bytes(static_cast<double>(action.sent_bytes)).c_str() : "",
-                   join(waits, " ").c_str());
+    text += format(
+        "  %5zu  %-12s  %-8s  %5s  %-34s %12s  %s\n",
+        i,
+        lane_name(action.lane),
+        action_kind_name(action.kind),
+        action.micro_batch < 0 ? "" : std::to_string(action.micro_batch).c_str(),
+        target.c_str(),
+        action.sent_bytes ? format_bytes(static_cast<double>(action.sent_bytes)).c_str() : "",
+        join(waits, " ").c_str());
   }
-  for (const std::string& skipped : schedule.skipped_gathers) text += "  no gather of " + skipped + "\n";
+  for (const std::string& skipped : schedule.skipped_gathers)
+    text += "  no gather of " + skipped + "\n";
   const TrafficCount traffic = schedule.traffic();
-  text += "  this rank sends " + format_bytes(static_cast<double>(traffic.total())) + " a step: gather " +
-          format_bytes(static_cast<double>(traffic.gather_bytes)) + ", reduce " +
-          format_bytes(static_cast<double>(traffic.reduce_bytes)) + ", publish " +
+  text += "  this rank sends " + format_bytes(static_cast<double>(traffic.total())) +
+          " a step: gather " + format_bytes(static_cast<double>(traffic.gather_bytes)) +
+          ", reduce " + format_bytes(static_cast<double>(traffic.reduce_bytes)) + ", publish " +
           format_bytes(static_cast<double>(traffic.publish_bytes)) + ", pipeline " +
           format_bytes(static_cast<double>(traffic.pipeline_bytes)) + ", control " +
           format_bytes(static_cast<double>(traffic.control_bytes)) + "\n";

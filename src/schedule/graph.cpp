@@ -10,10 +10,12 @@ namespace vitrine {
 namespace {
 
 bool floating(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16 || dtype == DType::kF64;
+  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16 ||
+         dtype == DType::kF64;
 }
 
-std::string tape_key(const Block& block, const std::vector<PortType>& inputs,
+std::string tape_key(const Block& block,
+                     const std::vector<PortType>& inputs,
                      const std::vector<PortType>& parameters) {
   std::string key = block.kind();
   for (const auto* ports : {&inputs, &parameters}) {
@@ -38,7 +40,9 @@ int Graph::edge(const std::string& name) const {
                     (near.empty() ? "" : "; did you mean \"" + near + "\"?"));
 }
 
-Graph compile_graph(const Model& model, const ParameterTable& table, const BatchTypes& batch,
+Graph compile_graph(const Model& model,
+                    const ParameterTable& table,
+                    const BatchTypes& batch,
                     const Strategy& strategy) {
   Graph graph;
   graph.model = &model;
@@ -65,10 +69,13 @@ Graph compile_graph(const Model& model, const ParameterTable& table, const Batch
       }
       Edge& edge = graph.edges[static_cast<size_t>(e)];
       const bool grad = edge.requires_grad && !from.detach;
-      if (grad && !edge.grad_consumers.empty() && edge.grad_consumers.back() == static_cast<int>(b)) {
-        // The tape writes a port's gradient at its first contribution; two ports would write over each other.
-        throw ConfigError("block " + source.name + ": two ports take \"" + edge.name +
-                          "\" with its gradient; connect it once and use the value twice in forward");
+      if (grad && !edge.grad_consumers.empty() &&
+          edge.grad_consumers.back() == static_cast<int>(b)) {
+        // The tape writes a port's gradient at its first contribution; two ports would write over
+        // each other.
+        throw ConfigError(
+            "block " + source.name + ": two ports take \"" + edge.name +
+            "\" with its gradient; connect it once and use the value twice in forward");
       }
       inputs.push_back({port, edge.type, grad});
       block.inputs.push_back(e);
@@ -85,11 +92,15 @@ Graph compile_graph(const Model& model, const ParameterTable& table, const Batch
       parameters.push_back(
           {list.specs()[i].name, {list.specs()[i].shape, strategy.compute_dtype}, !frozen});
     }
-    std::shared_ptr<const Tape>& tape = tapes[tape_key(*source.block, inputs, parameters)];
-    if (!tape) {
-      TapeBuilder builder(source.name, inputs, parameters);
-      source.block->forward(builder);
-      tape = std::make_shared<const Tape>(builder.finish());
+    // Recording is cheap, so a kind() that forgot a number costs sharing, never a wrong tape.
+    TapeBuilder builder(source.name, inputs, parameters);
+    source.block->forward(builder);
+    auto tape = std::make_shared<const Tape>(builder.finish());
+    std::shared_ptr<const Tape>& known = tapes[tape_key(*source.block, inputs, parameters)];
+    if (known && known->same_operations(*tape)) {
+      tape = known;
+    } else {
+      known = tape;
     }
     block.tape = tape;
     for (const PortType& port : tape->outputs()) {
@@ -107,12 +118,14 @@ Graph compile_graph(const Model& model, const ParameterTable& table, const Batch
   for (const LossTerm& loss : model.losses()) {
     Edge& edge = graph.edges[static_cast<size_t>(graph.edge(loss.from))];
     if (edge.type.shape.elements() != 1) {
-      throw ShapeError("loss " + loss.from + " must be a single value, got " + edge.type.shape.str());
+      throw ShapeError("loss " + loss.from + " must be a single value, got " +
+                       edge.type.shape.str());
     }
     if (!edge.requires_grad && table.trainable_elements > 0) {
-      throw ConfigError("loss " + loss.from +
-                        " does not depend on any trainable parameter: every path to it is detached, "
-                        "frozen or comes from the batch alone");
+      throw ConfigError(
+          "loss " + loss.from +
+          " does not depend on any trainable parameter: every path to it is detached, "
+          "frozen or comes from the batch alone");
     }
     edge.loss_weight = loss.weight;
   }

@@ -32,7 +32,8 @@ bool local(const Unit& unit, const std::vector<int>& blocks) {
 
 }  // namespace
 
-MemoryByCategory model_state_bytes(const ParameterTable& table, const Strategy& strategy,
+MemoryByCategory model_state_bytes(const ParameterTable& table,
+                                   const Strategy& strategy,
                                    const std::vector<int>& blocks) {
   MemoryByCategory memory{};
   for (const Unit& unit : table.units) {
@@ -40,9 +41,12 @@ MemoryByCategory model_state_bytes(const ParameterTable& table, const Strategy& 
     const BytesPerElement b = bytes_per_element(unit, strategy);
     const int64_t full = padded_elements(unit.elements, strategy.mesh.data);
     const int64_t piece = full / strategy.mesh.data;
-    memory[static_cast<size_t>(MemoryCategory::kParameters)] += b.full_parameters * full + b.shard_parameters * piece;
-    memory[static_cast<size_t>(MemoryCategory::kGradients)] += b.full_gradients * full + b.shard_gradients * piece;
-    memory[static_cast<size_t>(MemoryCategory::kOptimizer)] += b.full_optimizer * full + b.shard_optimizer * piece;
+    memory[static_cast<size_t>(MemoryCategory::kParameters)] +=
+        b.full_parameters * full + b.shard_parameters * piece;
+    memory[static_cast<size_t>(MemoryCategory::kGradients)] +=
+        b.full_gradients * full + b.shard_gradients * piece;
+    memory[static_cast<size_t>(MemoryCategory::kOptimizer)] +=
+        b.full_optimizer * full + b.shard_optimizer * piece;
   }
   return memory;
 }
@@ -57,7 +61,9 @@ int64_t zero_arithmetic_bytes(const ParameterTable& table, const Strategy& strat
   return full + (cut + strategy.mesh.data - 1) / strategy.mesh.data;
 }
 
-int64_t padding_bytes(const ParameterTable& table, const Strategy& strategy, const std::vector<int>& blocks) {
+int64_t padding_bytes(const ParameterTable& table,
+                      const Strategy& strategy,
+                      const std::vector<int>& blocks) {
   // In units of 1 / N byte, so that shares of elements that do not divide stay exact.
   const int64_t ranks = strategy.mesh.data;
   int64_t scaled = 0, cut = 0;
@@ -73,14 +79,17 @@ int64_t padding_bytes(const ParameterTable& table, const Strategy& strategy, con
   return (scaled - rounded_up) / ranks;
 }
 
-MemoryByCategory step_bytes_bound(const Graph& graph, const Strategy& strategy, const Schedule& schedule) {
+MemoryByCategory step_bytes_estimate(const Graph& graph,
+                                     const Strategy& strategy,
+                                     const Schedule& schedule) {
   MemoryByCategory memory{};
   const ActivationBytes activations = activation_bytes(graph, strategy.recompute);
   // 1F1B keeps at most as many micro-batches as there are stages; without a pipeline there is one.
   const int64_t in_flight = std::min<int64_t>(
-      strategy.accumulation, strategy.pipeline_order == PipelineOrder::kGPipe && strategy.mesh.pipeline > 1
-                                 ? strategy.accumulation
-                                 : strategy.mesh.pipeline);
+      strategy.accumulation,
+      strategy.pipeline_order == PipelineOrder::kGPipe && strategy.mesh.pipeline > 1
+          ? strategy.accumulation
+          : strategy.mesh.pipeline);
   const int64_t stages = strategy.mesh.pipeline;
   memory[static_cast<size_t>(MemoryCategory::kActivations)] =
       (activations.saved + 2 * activations.edges) / stages * in_flight;

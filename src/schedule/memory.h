@@ -6,17 +6,22 @@
 
 namespace vitrine {
 
-// Parameters, gradients and optimizer state of rank `place`, padding included: what the ledger shows
-// between steps, to the byte.
-MemoryByCategory model_state_bytes(const ParameterTable& table, const Strategy& strategy,
+// Parameters, gradients and optimizer state of rank `place`, padding included: what the ledger
+// shows between steps, to the byte.
+MemoryByCategory model_state_bytes(const ParameterTable& table,
+                                   const Strategy& strategy,
                                    const std::vector<int>& blocks);
 // Of the above, what rounding shards up to whole chunks adds to ZeRO's arithmetic.
-int64_t padding_bytes(const ParameterTable& table, const Strategy& strategy, const std::vector<int>& blocks);
-// ZeRO's arithmetic on the elements alone, rounded up to whole bytes: e.g. 2 P + 14 P / N of a bf16 model
-// with bf16 gradients at stage 2.
+int64_t padding_bytes(const ParameterTable& table,
+                      const Strategy& strategy,
+                      const std::vector<int>& blocks);
+// ZeRO's arithmetic on the elements alone, rounded up to whole bytes: e.g. 2 P + 14 P / N of a bf16
+// model with bf16 gradients at stage 2.
 int64_t zero_arithmetic_bytes(const ParameterTable& table, const Strategy& strategy);
-// Bounds on what a step adds: activations of the micro-batches in flight, gathered parameters, transient
-// gradients, tape scratch.
-MemoryByCategory step_bytes_bound(const Graph& graph, const Strategy& strategy, const Schedule& schedule);
+// An estimate of what a step adds: activations of the micro-batches in flight, gathered parameters,
+// transient gradients of one bucket, tape scratch. The ledger of a run has the true peak.
+MemoryByCategory step_bytes_estimate(const Graph& graph,
+                                     const Strategy& strategy,
+                                     const Schedule& schedule);
 
 }  // namespace vitrine

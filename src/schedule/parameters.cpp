@@ -32,7 +32,8 @@ ParameterTable make_parameter_table(const Model& model, const Strategy& strategy
     block.block->declare(list);
     table.uses.emplace_back(list.specs().size());
     int unit_of[2][2] = {{-1, -1}, {-1, -1}};
-    // Parameters whose size is a multiple of the chunk go first, so that the large ones stay aligned.
+    // Parameters whose size is a multiple of the chunk go first, so that the large ones stay
+    // aligned.
     std::vector<size_t> order;
     for (const bool aligned : {true, false}) {
       for (size_t i = 0; i < list.specs().size(); ++i) {
@@ -43,9 +44,10 @@ ParameterTable make_parameter_table(const Model& model, const Strategy& strategy
       const ParameterSpec& spec = list.specs()[i];
       if (!spec.tied_to.empty()) {
         const auto owner = by_name.find(spec.tied_to);
-        if (owner == by_name.end() || table.units[static_cast<size_t>(owner->second.unit)].block == static_cast<int>(b)) {
-          throw ConfigError("block " + block.name + ": " + spec.name + " is tied to \"" + spec.tied_to +
-                            "\", which no earlier block has");
+        if (owner == by_name.end() ||
+            table.units[static_cast<size_t>(owner->second.unit)].block == static_cast<int>(b)) {
+          throw ConfigError("block " + block.name + ": " + spec.name + " is tied to \"" +
+                            spec.tied_to + "\", which no earlier block has");
         }
         if (!(table.of(owner->second).shape == spec.shape)) {
           throw ShapeError("block " + block.name + ": " + spec.name + " " + spec.shape.str() +
@@ -60,7 +62,8 @@ ParameterTable make_parameter_table(const Model& model, const Strategy& strategy
       const std::string name = block.name + "." + spec.name;
       const bool frozen = spec.frozen || matches(name, strategy.frozen);
       const int64_t elements = spec.shape.elements();
-      const bool persistent = elements <= strategy.persistence_threshold && strategy.shard.parameters;
+      const bool persistent =
+          elements <= strategy.persistence_threshold && strategy.shard.parameters;
       int& unit_index = unit_of[frozen][persistent];
       if (unit_index < 0) {
         unit_index = static_cast<int>(table.units.size());

@@ -9,8 +9,8 @@
 
 namespace vitrine {
 
-// Shard boundaries are multiples of this many elements, at every stage and world size, and norms are
-// summed over chunks of this many; so that sharding never changes a sum.
+// Shard boundaries are multiples of this many elements, at every stage and world size, and norms
+// are summed over chunks of this many; so that sharding never changes a sum.
 constexpr int64_t kShardChunk = 64;
 
 struct UnitParameter {
@@ -22,15 +22,16 @@ struct UnitParameter {
   int64_t elements = 0;
 };
 
-// Parameters of one block that are gathered, reduced and updated together: one flat buffer in memory.
+// Parameters of one block that are gathered, reduced and updated together: one flat buffer in
+// memory.
 struct Unit {
-  std::string name;    // "body.3", "body.3.persistent", "body.3.frozen"
-  int block = -1;      // the owner
+  std::string name;  // "body.3", "body.3.persistent", "body.3.frozen"
+  int block = -1;    // the owner
   bool frozen = false;
-  bool persistent = false;   // small: never sharded as parameters
+  bool persistent = false;  // small: never sharded as parameters
   std::vector<UnitParameter> parameters;
-  int64_t elements = 0;      // without padding
-  std::vector<int> users;    // blocks that read it, ascending; the owner is the first
+  int64_t elements = 0;    // without padding
+  std::vector<int> users;  // blocks that read it, ascending; the owner is the first
 };
 
 struct ParameterUse {
@@ -49,7 +50,8 @@ struct ParameterTable {
 // Throws ConfigError for duplicate names, ties to unknown parameters or other shapes.
 ParameterTable make_parameter_table(const Model& model, const Strategy& strategy);
 
-// Rank `index` of `count` holds elements [begin, end) of a unit; `padded` (equal for all) are allocated.
+// Rank `index` of `count` holds elements [begin, end) of a unit; `padded` (equal for all) are
+// allocated.
 struct ShardRange {
   int64_t begin = 0, end = 0;
   int64_t padded = 0;

@@ -16,11 +16,12 @@ Sharding Sharding::stage(int zero_stage) {
 void Strategy::validate() const {
   if (mesh.data < 1 || mesh.pipeline < 1) throw ConfigError("mesh: every degree is at least 1");
   if (mesh.tensor != 1 || mesh.context != 1) {
-    throw ConfigError("mesh: tensor and context parallelism are not available yet; set tensor and context to 1");
+    throw ConfigError(
+        "mesh: tensor and context parallelism are not available yet; set tensor and context to 1");
   }
   if (micro_batch < 1 || accumulation < 1) {
-    throw ConfigError("micro-batch and accumulation are at least 1, got " + std::to_string(micro_batch) +
-                      " and " + std::to_string(accumulation));
+    throw ConfigError("micro-batch and accumulation are at least 1, got " +
+                      std::to_string(micro_batch) + " and " + std::to_string(accumulation));
   }
   if (!mixed() && gradient_dtype != compute_dtype) {
     throw ConfigError(std::string("gradients of a ") + dtype_name(compute_dtype) +
@@ -39,7 +40,8 @@ MeshPlace place_in_mesh(const Mesh& mesh, int rank) {
   place.stage = rank / mesh.data;
   place.data_index = rank % mesh.data;
   for (int d = 0; d < mesh.data; ++d) place.data_group.push_back(place.stage * mesh.data + d);
-  for (int s = 0; s < mesh.pipeline; ++s) place.pipeline_group.push_back(s * mesh.data + place.data_index);
+  for (int s = 0; s < mesh.pipeline; ++s)
+    place.pipeline_group.push_back(s * mesh.data + place.data_index);
   return place;
 }
 

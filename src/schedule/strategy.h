@@ -9,7 +9,8 @@
 
 namespace vitrine {
 
-// Their product is the world size. Global rank = (stage * data + data index) * tensor * context + ...
+// Their product is the world size. Global rank = (stage * data + data index) * tensor * context +
+// ...
 struct Mesh {
   int data = 1, tensor = 1, pipeline = 1, context = 1;
   int world() const { return data * tensor * pipeline * context; }
@@ -28,20 +29,21 @@ struct Strategy {
   Mesh mesh;
   Sharding shard;
   PipelineOrder pipeline_order = PipelineOrder::k1F1B;
-  bool recompute = false;            // full recomputation of every block that needs a backward
-  int64_t micro_batch = 1;           // samples a rank and micro-step
-  int64_t accumulation = 1;          // micro-steps a step
-  DType compute_dtype = DType::kF32; // parameters, activations; fp32 master copies under bf16 and f16
+  bool recompute = false;    // full recomputation of every block that needs a backward
+  int64_t micro_batch = 1;   // samples a rank and micro-step
+  int64_t accumulation = 1;  // micro-steps a step
+  DType compute_dtype =
+      DType::kF32;  // parameters, activations; fp32 master copies under bf16 and f16
   DType gradient_dtype = DType::kF32;  // of parameter gradients: accumulation and reduction payload
   // Elements:
-  int64_t reduce_bucket = 1'000'000;        // reduce_bucket_size
-  int64_t gather_bucket = 1'000'000;        // allgather_bucket_size
-  int64_t prefetch_elements = 50'000'000;   // stage3_prefetch_bucket_size
-  int64_t persistence_threshold = 10'000;   // stage3_param_persistence_threshold
+  int64_t reduce_bucket = 1'000'000;          // reduce_bucket_size
+  int64_t gather_bucket = 1'000'000;          // allgather_bucket_size
+  int64_t prefetch_elements = 50'000'000;     // stage3_prefetch_bucket_size
+  int64_t persistence_threshold = 10'000;     // stage3_param_persistence_threshold
   int64_t max_live_elements = 1'000'000'000;  // stage3_max_live_parameters
-  int64_t max_reuse_distance = 0;           // stage3_max_reuse_distance
-  bool overlap = true;                      // overlap_comm: communication on lanes of its own
-  std::vector<std::string> frozen;          // parameter names or prefixes ending in '*'
+  int64_t max_reuse_distance = 0;             // stage3_max_reuse_distance
+  bool overlap = true;                        // overlap_comm: communication on lanes of its own
+  std::vector<std::string> frozen;            // parameter names or prefixes ending in '*'
 
   bool mixed() const { return compute_dtype == DType::kBF16 || compute_dtype == DType::kF16; }
   int64_t global_batch() const { return micro_batch * accumulation * mesh.data; }

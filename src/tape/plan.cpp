@@ -19,8 +19,8 @@ Cost& operator+=(Cost& sum, const Cost& cost) {
 }  // namespace
 
 int64_t plan_lifetimes(std::vector<LifetimeItem> items) {
-  std::stable_sort(items.begin(), items.end(),
-                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  std::stable_sort(
+      items.begin(), items.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
   std::vector<LifetimeItem> placed;
   int64_t total = 0;
   for (const LifetimeItem& item : items) {
@@ -67,7 +67,8 @@ void Tape::plan() {
   layout_.backward_workspace.assign(node_count, -1);
 
   std::vector<int> last_read(slot_count, -1);
-  std::vector<int> first_gradient(slot_count, -1);  // reverse time at which a gradient is first written
+  std::vector<int> first_gradient(slot_count,
+                                  -1);  // reverse time at which a gradient is first written
   for (size_t n = 0; n < node_count; ++n) {
     for (const int slot : nodes_[n].in) {
       if (slot < 0) continue;
@@ -88,14 +89,17 @@ void Tape::plan() {
         layout_.saved_offset[s] = layout_.saved_bytes;
         layout_.saved_bytes += aligned(slot.type.bytes());
       } else {
-        forward.push_back({slot.type.bytes(), produced, std::max(produced, last_read[s]),
+        forward.push_back({slot.type.bytes(),
+                           produced,
+                           std::max(produced, last_read[s]),
                            &layout_.forward_offset[s]});
       }
     }
     if (slot.kind == SlotKind::kValue && slot.requires_grad) {
       const int consumed = static_cast<int>(node_count) - 1 - produced;
       const int first = first_gradient[s] < 0 ? consumed : first_gradient[s];
-      // Outputs with an incoming gradient use that buffer instead; without one they need a place here.
+      // Outputs with an incoming gradient use that buffer instead; without one they need a place
+      // here.
       backward.push_back({slot.type.bytes(), first, consumed, &layout_.gradient_offset[s]});
     }
   }
@@ -105,13 +109,15 @@ void Tape::plan() {
       forward.push_back({nodes_[n].forward_workspace, at, at, &layout_.forward_workspace[n]});
     }
     if (nodes_[n].needs_backward && nodes_[n].backward_workspace > 0) {
-      backward.push_back({nodes_[n].backward_workspace, back, back, &layout_.backward_workspace[n]});
+      backward.push_back(
+          {nodes_[n].backward_workspace, back, back, &layout_.backward_workspace[n]});
     }
   }
   layout_.forward_scratch_bytes = plan_lifetimes(forward);
   layout_.backward_scratch_bytes = plan_lifetimes(backward);
 
-  // What recompute has to run: producers of what backward reads and no port holds, and their producers.
+  // What recompute has to run: producers of what backward reads and no port holds, and their
+  // producers.
   recompute_nodes_.assign(node_count, false);
   for (size_t n = node_count; n-- > 0;) {
     bool wanted = false;
@@ -121,7 +127,8 @@ void Tape::plan() {
         wanted = wanted || (!in_port && read_in_backward(slot));
         for (size_t later = n + 1; later < node_count && !in_port; ++later) {
           const auto& in = nodes_[later].in;
-          wanted = wanted || (recompute_nodes_[later] && std::find(in.begin(), in.end(), slot) != in.end());
+          wanted = wanted ||
+                   (recompute_nodes_[later] && std::find(in.begin(), in.end(), slot) != in.end());
         }
       }
     }
@@ -131,6 +138,25 @@ void Tape::plan() {
 
 bool Tape::needs_backward() const {
   return std::any_of(nodes_.begin(), nodes_.end(), [](const auto& n) { return n.needs_backward; });
+}
+
+bool Tape::same_operations(const Tape& other) const {
+  const auto same_node = [](const TapeNode& a, const TapeNode& b) {
+    return a.op == b.op && a.attrs == b.attrs && a.in == b.in && a.out == b.out;
+  };
+  const auto same_slot = [](const TapeSlot& a, const TapeSlot& b) {
+    return a.kind == b.kind && a.type == b.type && a.index == b.index && a.output == b.output;
+  };
+  const auto same_port = [](const PortType& a, const PortType& b) { return a.name == b.name; };
+  return std::equal(
+             nodes_.begin(), nodes_.end(), other.nodes_.begin(), other.nodes_.end(), same_node) &&
+         std::equal(
+             slots_.begin(), slots_.end(), other.slots_.begin(), other.slots_.end(), same_slot) &&
+         std::equal(outputs_.begin(),
+                    outputs_.end(),
+                    other.outputs_.begin(),
+                    other.outputs_.end(),
+                    same_port);
 }
 
 bool Tape::backward_reads_parameter(int i, bool recompute) const {
@@ -164,7 +190,8 @@ Cost Tape::backward_cost() const {
 Cost Tape::recompute_cost() const {
   Cost sum;
   for (size_t n = 0; n < nodes_.size(); ++n) {
-    if (recompute_nodes_[n]) sum += nodes_[n].op->forward_cost(nodes_[n].attrs, input_types(nodes_[n]));
+    if (recompute_nodes_[n])
+      sum += nodes_[n].op->forward_cost(nodes_[n].attrs, input_types(nodes_[n]));
   }
   return sum;
 }

@@ -23,14 +23,17 @@ TensorView Tape::view(int slot_index, const TapeBindings& bindings) const {
   const auto s = static_cast<size_t>(slot_index);
   const TapeSlot& slot = slots_[s];
   if (slot.kind == SlotKind::kInput) return bindings.inputs[static_cast<size_t>(slot.index)];
-  if (slot.kind == SlotKind::kParameter) return bindings.parameters[static_cast<size_t>(slot.index)];
+  if (slot.kind == SlotKind::kParameter)
+    return bindings.parameters[static_cast<size_t>(slot.index)];
   if (slot.output >= 0) return bindings.outputs[static_cast<size_t>(slot.output)];
   void* data = layout_.saved_offset[s] >= 0 ? at(bindings.saved, layout_.saved_offset[s])
                                             : at(bindings.scratch, layout_.forward_offset[s]);
   return {data, slot.type.shape, slot.type.dtype};
 }
 
-void Tape::run_node(size_t n, const Backend& backend, const TapeBindings& bindings,
+void Tape::run_node(size_t n,
+                    const Backend& backend,
+                    const TapeBindings& bindings,
                     const OpObserver* observer) const {
   const TapeNode& node = nodes_[n];
   VITRINE_ASSERT(node.in.size() <= kMaxOperands && node.out.size() <= kMaxOperands);
@@ -49,19 +52,22 @@ void Tape::run_node(size_t n, const Backend& backend, const TapeBindings& bindin
   if (observer) (*observer)(node, false, start, now_ns());
 }
 
-void Tape::forward(const Backend& backend, const TapeBindings& bindings,
+void Tape::forward(const Backend& backend,
+                   const TapeBindings& bindings,
                    const OpObserver* observer) const {
   for (size_t n = 0; n < nodes_.size(); ++n) run_node(n, backend, bindings, observer);
 }
 
-void Tape::recompute(const Backend& backend, const TapeBindings& bindings,
+void Tape::recompute(const Backend& backend,
+                     const TapeBindings& bindings,
                      const OpObserver* observer) const {
   for (size_t n = 0; n < nodes_.size(); ++n) {
     if (recompute_nodes_[n]) run_node(n, backend, bindings, observer);
   }
 }
 
-void Tape::backward(const Backend& backend, const TapeBindings& bindings,
+void Tape::backward(const Backend& backend,
+                    const TapeBindings& bindings,
                     const OpObserver* observer) const {
   // Whether a slot's gradient holds something already, so that the next contribution is added.
   std::vector<bool> written(slots_.size(), false);
@@ -129,7 +135,8 @@ void Tape::backward(const Backend& backend, const TapeBindings& bindings,
   // A wanted gradient that nothing reached is zero.
   for (size_t s = 0; s < slots_.size(); ++s) {
     const TapeSlot& slot = slots_[s];
-    if (written[s] || (slot.kind != SlotKind::kInput && slot.kind != SlotKind::kParameter)) continue;
+    if (written[s] || (slot.kind != SlotKind::kInput && slot.kind != SlotKind::kParameter))
+      continue;
     if (!slot.requires_grad) continue;
     const GradView given = slot.kind == SlotKind::kInput
                                ? bindings.dinputs[static_cast<size_t>(slot.index)]

@@ -22,7 +22,8 @@ int index_of(const std::vector<PortType>& ports, std::string_view name) {
 
 }  // namespace
 
-TapeBuilder::TapeBuilder(std::string block, std::vector<PortType> inputs,
+TapeBuilder::TapeBuilder(std::string block,
+                         std::vector<PortType> inputs,
                          std::vector<PortType> parameters)
     : block_(std::move(block)) {
   tape_.inputs_ = std::move(inputs);
@@ -72,7 +73,8 @@ const TensorType& TapeBuilder::type(Value value) const {
   return tape_.slots_[static_cast<size_t>(value.slot)].type;
 }
 
-std::vector<Value> TapeBuilder::call(std::string_view op_name, const Attrs& attrs,
+std::vector<Value> TapeBuilder::call(std::string_view op_name,
+                                     const Attrs& attrs,
                                      const std::vector<Value>& in) {
   const OpDef& op = find_op(op_name);
   TapeNode node;
@@ -82,8 +84,9 @@ std::vector<Value> TapeBuilder::call(std::string_view op_name, const Attrs& attr
   while (!node.in.empty() && node.in.back() < 0) node.in.pop_back();
   const int count = static_cast<int>(node.in.size());
   if (count < op.min_inputs || count > op.max_inputs) {
-    throw ShapeError("block " + block_ + ": " + op.name + " takes " + std::to_string(op.min_inputs) +
-                     " to " + std::to_string(op.max_inputs) + " inputs, got " + std::to_string(count));
+    throw ShapeError("block " + block_ + ": " + op.name + " takes " +
+                     std::to_string(op.min_inputs) + " to " + std::to_string(op.max_inputs) +
+                     " inputs, got " + std::to_string(count));
   }
   OpSignature signature;
   try {
@@ -127,8 +130,9 @@ void TapeBuilder::output(const std::string& port, Value value) {
   TapeSlot& slot = tape_.slots_[static_cast<size_t>(value.slot)];
   if (slot.kind != SlotKind::kValue || slot.output >= 0) {
     throw ConfigError("block " + block_ + ": output port \"" + port +
-                      (slot.output >= 0 ? "\" names a value that is another output already"
-                                        : "\" passes an input through; connect that port directly"));
+                      (slot.output >= 0
+                           ? "\" names a value that is another output already"
+                           : "\" passes an input through; connect that port directly"));
   }
   slot.output = static_cast<int>(tape_.outputs_.size());
   tape_.outputs_.push_back({port, slot.type, slot.requires_grad});

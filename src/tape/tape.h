@@ -1,4 +1,5 @@
-// The tape of one block: its coarse operations, recorded once a block kind and shape, laid out, replayed.
+// The tape of one block: its coarse operations, recorded once a block kind and shape, laid out,
+// replayed.
 #pragma once
 
 #include <cstdint>
@@ -41,9 +42,9 @@ enum class SlotKind : uint8_t { kInput, kParameter, kValue, kSaved };
 struct TapeSlot {
   SlotKind kind = SlotKind::kValue;
   TensorType type;
-  int index = -1;        // of the input or parameter
-  int output = -1;       // index of the output port it is, or -1
-  int producer = -1;     // node
+  int index = -1;     // of the input or parameter
+  int output = -1;    // index of the output port it is, or -1
+  int producer = -1;  // node
   bool requires_grad = false;
 };
 
@@ -56,8 +57,8 @@ struct TapeLayout {
   int64_t saved_bytes = 0, forward_scratch_bytes = 0, backward_scratch_bytes = 0;
 };
 
-// Memory of one replay. Views of inputs, outputs and parameters are whole; offsets of everything else are
-// relative to `saved` and `scratch` (64-byte aligned).
+// Memory of one replay. Views of inputs, outputs and parameters are whole; offsets of everything
+// else are relative to `saved` and `scratch` (64-byte aligned).
 struct TapeBindings {
   std::span<const TensorView> inputs, outputs, parameters;
   void* saved = nullptr;
@@ -68,7 +69,8 @@ struct TapeBindings {
 };
 
 // Told of every operation that a replay ran. `backward` nodes come in reverse order.
-using OpObserver = std::function<void(const TapeNode&, bool backward, int64_t start_ns, int64_t end_ns)>;
+using OpObserver =
+    std::function<void(const TapeNode&, bool backward, int64_t start_ns, int64_t end_ns)>;
 
 class Tape {
  public:
@@ -84,11 +86,19 @@ class Tape {
   bool backward_reads_parameter(int i, bool recompute) const;
   bool backward_reads_input(int i, bool recompute) const;
   bool needs_backward() const;
+  // The same operations on the same slots: replaying either gives the same.
+  bool same_operations(const Tape& other) const;
 
-  void forward(const Backend& backend, const TapeBindings& bindings, const OpObserver* observer) const;
+  void forward(const Backend& backend,
+               const TapeBindings& bindings,
+               const OpObserver* observer) const;
   // Runs again only what backward reads and no port still holds; fills bindings.saved.
-  void recompute(const Backend& backend, const TapeBindings& bindings, const OpObserver* observer) const;
-  void backward(const Backend& backend, const TapeBindings& bindings, const OpObserver* observer) const;
+  void recompute(const Backend& backend,
+                 const TapeBindings& bindings,
+                 const OpObserver* observer) const;
+  void backward(const Backend& backend,
+                const TapeBindings& bindings,
+                const OpObserver* observer) const;
 
   // Sums over the nodes.
   Cost forward_cost() const;
@@ -110,7 +120,8 @@ class Tape {
   TapeLayout layout_;
 };
 
-// Records a block's forward. Ports and parameters are given beforehand; the block takes them by name.
+// Records a block's forward. Ports and parameters are given beforehand; the block takes them by
+// name.
 class TapeBuilder {
  public:
   // `block` names the block in errors.
@@ -129,7 +140,8 @@ class TapeBuilder {
   Value apply(std::string_view op, const Attrs& attrs, const std::vector<Value>& in) {
     return call(op, attrs, in).front();
   }
-  // Names a computed value as the block's output port. Inputs cannot be passed through: connect them.
+  // Names a computed value as the block's output port. Inputs cannot be passed through: connect
+  // them.
   void output(const std::string& port, Value value);
 
   // Ends the recording and lays the tape out.
@@ -140,8 +152,8 @@ class TapeBuilder {
   Tape tape_;
 };
 
-// Offsets of items that live over [first, last] (inclusive), so that items alive together never overlap;
-// each offset is a multiple of 64. Returns the bytes needed. First fit, large items first.
+// Offsets of items that live over [first, last] (inclusive), so that items alive together never
+// overlap; each offset is a multiple of 64. Returns the bytes needed. First fit, large items first.
 struct LifetimeItem {
   int64_t bytes = 0;
   int first = 0, last = 0;

@@ -68,21 +68,24 @@ void make_balls(const RunConfig& config, const WorldModelConfig& model) {
   }
 }
 
-std::shared_ptr<const FrameCache> open_cache(const std::string& path, const WorldModelConfig& model) {
+std::shared_ptr<const FrameCache> open_cache(const std::string& path,
+                                             const WorldModelConfig& model) {
   auto cache = std::make_shared<const FrameCache>(FrameCache::open(path));
   if (cache->height() != model.height || cache->width() != model.width) {
     throw ConfigError("data " + path + " has frames of " + std::to_string(cache->height()) + " x " +
-                      std::to_string(cache->width()) + ", the model takes " + std::to_string(model.height) +
-                      " x " + std::to_string(model.width) +
+                      std::to_string(cache->width()) + ", the model takes " +
+                      std::to_string(model.height) + " x " + std::to_string(model.width) +
                       ": set model.height and model.width, or import the data at that size");
   }
-  if (cache->meta().action_kind == FrameActions::kDiscrete && cache->meta().action_count > model.action_count) {
+  if (cache->meta().action_kind == FrameActions::kDiscrete &&
+      cache->meta().action_count > model.action_count) {
     throw ConfigError("data " + path + " has " + std::to_string(cache->meta().action_count) +
                       " actions, the model only " + std::to_string(model.action_count) +
                       ": set model.action_count");
   }
   if (cache->meta().action_kind == FrameActions::kContinuous) {
-    throw ConfigError("data " + path + " has continuous actions, the model takes numbered ones: "
+    throw ConfigError("data " + path +
+                      " has continuous actions, the model takes numbered ones: "
                       "import the data with numbered actions");
   }
   return cache;
@@ -90,26 +93,31 @@ std::shared_ptr<const FrameCache> open_cache(const std::string& path, const Worl
 
 }  // namespace
 
-RunData open_data(const RunConfig& config, const BuiltModel& model, int64_t clip_frames, World* world) {
+RunData open_data(const RunConfig& config,
+                  const BuiltModel& model,
+                  int64_t clip_frames,
+                  World* world) {
   RunData data;
   const Json section = parse_json(model.resolved, "model");
   if (config.data.kind == "random") {
-    data.train = std::make_unique<RandomDataset>(model.batch, section.value("vocab", section.value("action_count", 2)));
+    data.train = std::make_unique<RandomDataset>(
+        model.batch, section.value("vocab", section.value("action_count", 2)));
     return data;
   }
   if (config.data.kind == "tokens") {
     auto shards = std::make_shared<const TokenShards>(TokenShards::open(config.data.path));
-    data.train = std::make_unique<TokenDataset>(shards, model.sequence_length,
-                                                section.value("vocab", int64_t{0}));
+    data.train = std::make_unique<TokenDataset>(
+        shards, model.sequence_length, section.value("vocab", int64_t{0}));
     return data;
   }
   if (model.family != "world_model") {
-    throw ConfigError("data.kind \"" + config.data.kind + "\" gives frames and actions; a " + model.family +
-                      " needs \"tokens\" or \"random\"");
+    throw ConfigError("data.kind \"" + config.data.kind + "\" gives frames and actions; a " +
+                      model.family + " needs \"tokens\" or \"random\"");
   }
   const WorldModelConfig world_model = world_model_from_json(section, "model");
   if (config.data.kind == "balls") {
-    // A failure of rank 0 must not leave the others waiting: they then find no data and say so themselves.
+    // A failure of rank 0 must not leave the others waiting: they then find no data and say so
+    // themselves.
     std::string failure;
     if (!world || world->rank() == 0) {
       try {
@@ -126,7 +134,8 @@ RunData open_data(const RunConfig& config, const BuiltModel& model, int64_t clip
     if (!failure.empty()) throw IoError(failure);
   }
   data.train_cache = open_cache(config.data.path, world_model);
-  if (!config.data.eval_path.empty()) data.eval_cache = open_cache(config.data.eval_path, world_model);
+  if (!config.data.eval_path.empty())
+    data.eval_cache = open_cache(config.data.eval_path, world_model);
   data.train = std::make_unique<ClipDataset>(data.train_cache, clip_frames, config.data.stride);
   return data;
 }

@@ -15,8 +15,11 @@ struct RunData {
   std::unique_ptr<Dataset> train;
 };
 
-// Makes the balls world where it is missing (rank 0; the others wait at a barrier over `world`). Throws
-// ConfigError when data and model do not fit together, IoError.
-RunData open_data(const RunConfig& config, const BuiltModel& model, int64_t clip_frames, World* world);
+// Makes the balls world where it is missing (rank 0; the others wait at a barrier over `world`).
+// Throws ConfigError when data and model do not fit together, IoError.
+RunData open_data(const RunConfig& config,
+                  const BuiltModel& model,
+                  int64_t clip_frames,
+                  World* world);
 
 }  // namespace vitrine

@@ -48,8 +48,9 @@ Json world_json(const WorldEval& eval) {
 
 void check_run_folder(const TrainOptions& options) {
   if (fs::exists(fs::path(options.run_folder) / "run.json") && !options.resume) {
-    throw ConfigError("the run folder " + options.run_folder +
-                      " holds a run already: give another with --run, or go on with it by --resume");
+    throw ConfigError(
+        "the run folder " + options.run_folder +
+        " holds a run already: give another with --run, or go on with it by --resume");
   }
 }
 
@@ -79,7 +80,8 @@ void prepare_run_folder(const RunConfig& config, const TrainOptions& options, in
 RunConfig read_run_for_one_rank(const std::string& run_folder) {
   const std::string path = run_folder + "/run.json";
   if (!fs::exists(path)) {
-    throw IoError(run_folder + " is not a run folder: it has no run.json (vitrine train makes one)");
+    throw IoError(run_folder +
+                  " is not a run folder: it has no run.json (vitrine train makes one)");
   }
   Json file = read_json_file(path);
   for (const char* key : {"mesh", "train_batch_size", "zero_optimization"}) file.erase(key);
@@ -100,10 +102,12 @@ void write_memory(const std::string& run_folder, int rank, const MemoryLedger& l
     auto largest = ledger.holders(category);
     if (largest.size() > kLargest) largest.resize(kLargest);
     for (const auto& [holder, bytes] : largest) {
-      holders.push_back({{"category", memory_category_name(category)}, {"holder", holder}, {"bytes", bytes}});
+      holders.push_back(
+          {{"category", memory_category_name(category)}, {"holder", holder}, {"bytes", bytes}});
     }
   }
-  const Json json{{"rank", rank}, {"peak_bytes", ledger.peak()}, {"at_peak", split}, {"holders", holders}};
+  const Json json{
+      {"rank", rank}, {"peak_bytes", ledger.peak()}, {"at_peak", split}, {"holders", holders}};
   write_text_file(memory_file(run_folder, rank), json.dump(1) + "\n");
 }
 

@@ -72,7 +72,8 @@ class Trainer {
       const int64_t done = engine_->steps_done();
       const int64_t every = config_.train.checkpoint.every;
       if (every > 0 && done % every == 0 && !finished()) save(began);
-      if (config_.train.eval_every > 0 && done % config_.train.eval_every == 0 && !finished()) evaluate(done);
+      if (config_.train.eval_every > 0 && done % config_.train.eval_every == 0 && !finished())
+        evaluate(done);
     }
     conclude(whole, began);
     return result_;
@@ -121,7 +122,10 @@ class Trainer {
         units_per_sample_ = built.model.units_per_sample;
         resolved_model_ = built.resolved;
         if (recorder_) recorder_->set_info("model", built.model.description);
-        engine_ = initialize(std::move(built.model), batch, engine_options(config_), options_.world,
+        engine_ = initialize(std::move(built.model),
+                             batch,
+                             engine_options(config_),
+                             options_.world,
                              recorder_.get());
         variant_of_[unroll] = 0;
       } else {
@@ -132,7 +136,9 @@ class Trainer {
     const MeshPlace place = place_in_mesh(config_.strategy.mesh, rank_);
     LoaderOptions loader;
     loader.seed = config_.train.seed;
-    loader.layout = {config_.strategy.micro_batch, config_.strategy.accumulation, place.data_index,
+    loader.layout = {config_.strategy.micro_batch,
+                     config_.strategy.accumulation,
+                     place.data_index,
                      config_.strategy.mesh.data};
     loader.workers = config_.data.workers;
     loader.prefetch = static_cast<int>(config_.data.prefetch);
@@ -149,7 +155,8 @@ class Trainer {
 
   void resume() {
     const std::string folder = options_.run_folder + "/checkpoints";
-    if (list_checkpoints(folder).empty()) {  // a run that ended in its first save has left only pieces
+    if (list_checkpoints(folder)
+            .empty()) {  // a run that ended in its first save has left only pieces
       message("no checkpoint in " + folder + ": starting from the beginning");
       return;
     }
@@ -174,7 +181,8 @@ class Trainer {
 
   StepReport one_step(int64_t began) {
     const double progress = config_.train.steps > 0 ? own_progress(began) : agreed_progress_;
-    const int64_t unroll = config_.train.rollout.empty() ? 0 : rollout_steps_at(config_.train, progress);
+    const int64_t unroll =
+        config_.train.rollout.empty() ? 0 : rollout_steps_at(config_.train, progress);
     const int64_t step = engine_->steps_done();
     if (recorder_) recorder_->begin_step(step);
     std::shared_ptr<const Batch> batch;
@@ -182,18 +190,21 @@ class Trainer {
         [&](int micro) {
           batch = loader_->next(step, micro);
           BatchViews views;
-          for (const FieldSpec& field : batch->fields()) views.emplace_back(field.name, batch->view(field.name));
+          for (const FieldSpec& field : batch->fields())
+            views.emplace_back(field.name, batch->view(field.name));
           return views;
         },
-        variant_of_.at(unroll), progress, own_progress(began));
+        variant_of_.at(unroll),
+        progress,
+        own_progress(began));
     if (recorder_ && recorder_->end_step()) write_trace();
     return report;
   }
 
   void write_trace() {
-    const std::string path = options_.run_folder + "/trace/rank" + std::to_string(rank_) +
-                             (result_.traces.empty() ? "" : "." + std::to_string(result_.traces.size())) +
-                             ".json.gz";
+    const std::string path =
+        options_.run_folder + "/trace/rank" + std::to_string(rank_) +
+        (result_.traces.empty() ? "" : "." + std::to_string(result_.traces.size())) + ".json.gz";
     write_chrome_trace(recorder_->take(), path);
     result_.traces.push_back(path);
   }
@@ -203,7 +214,8 @@ class Trainer {
   }
 
   void log_step(const StepReport& report, Interval& interval, int64_t began) {
-    if (const std::string warning = watch_.observe(report.step, report.output.loss, report.lr); !warning.empty()) {
+    if (const std::string warning = watch_.observe(report.step, report.output.loss, report.lr);
+        !warning.empty()) {
       message("warning: " + warning);
     }
     if (rank_ != 0) return;
@@ -214,17 +226,22 @@ class Trainer {
                      {"grad_norm", report.output.gradient_norm},
                      {"step_seconds", step_seconds},
                      {unit_ + "_per_s", units_a_step() / step_seconds},
-                     {"comm_share", static_cast<double>(report.output.exposed_comm_ns) /
-                                        static_cast<double>(report.output.duration_ns)},
+                     {"comm_share",
+                      static_cast<double>(report.output.exposed_comm_ns) /
+                          static_cast<double>(report.output.duration_ns)},
                      {"data_wait_seconds", static_cast<double>(report.output.data_wait_ns) * 1e-9},
                      {"loss_scale", report.loss_scale},
                      {"skipped_steps", static_cast<double>(report.skipped_steps)}});
     if (report.skipped) {
-      message(format("step %lld: gradients are not finite, the update was skipped (%lld so far, loss scale %g)",
-                     static_cast<long long>(report.step), static_cast<long long>(report.skipped_steps),
-                     report.loss_scale));
+      message(
+          format("step %lld: gradients are not finite, the update was skipped (%lld so far, loss "
+                 "scale %g)",
+                 static_cast<long long>(report.step),
+                 static_cast<long long>(report.skipped_steps),
+                 report.loss_scale));
     }
-    if ((report.step + 1) % std::max<int64_t>(1, config_.train.log_every) != 0 && !finished()) return;
+    if ((report.step + 1) % std::max<int64_t>(1, config_.train.log_every) != 0 && !finished())
+      return;
     ProgressLine line;
     line.step = report.step + 1;
     line.total_steps = config_.train.steps;
@@ -232,7 +249,8 @@ class Trainer {
     line.loss = interval.loss / static_cast<double>(interval.steps);
     line.lr = report.lr;
     line.gradient_norm = report.output.gradient_norm;
-    line.units_per_second = units_a_step() * static_cast<double>(interval.steps) / seconds_since(interval.begin_ns);
+    line.units_per_second =
+        units_a_step() * static_cast<double>(interval.steps) / seconds_since(interval.begin_ns);
     line.comm_share = interval.share(interval.comm_ns);
     line.data_share = interval.share(interval.data_ns);
     line.seconds = elapsed_before_ + seconds_since(began);
@@ -247,7 +265,8 @@ class Trainer {
     const Json extra{{"elapsed_seconds", elapsed_before_ + seconds_since(began)},
                      {"progress", agreed_progress_},
                      {"config", parse_json(resolved_json(config_), "run.json")}};
-    engine_->save(options_.run_folder + "/checkpoints", extra.dump(),
+    engine_->save(options_.run_folder + "/checkpoints",
+                  extra.dump(),
                   static_cast<int>(config_.train.checkpoint.keep));
   }
 
@@ -255,13 +274,17 @@ class Trainer {
     if (!data_.eval_cache) return {};
     WorldEvalOptions eval;
     eval.clips = config_.train.eval_batches * config_.strategy.micro_batch;
-    eval.picture_folder = options_.run_folder + "/samples/" +
-                          format("step-%06lld", static_cast<long long>(step));
-    const WorldModelConfig model = world_model_from_json(parse_json(resolved_model_, "model"), "model");
+    eval.picture_folder =
+        options_.run_folder + "/samples/" + format("step-%06lld", static_cast<long long>(step));
+    const WorldModelConfig model =
+        world_model_from_json(parse_json(resolved_model_, "model"), "model");
     const WorldEval result = evaluate_world(*engine_, model, *data_.eval_cache, eval);
-    message(format("held-out clips: PSNR %.1f dB one step ahead (copying the last frame: %.1f, wrong "
-                   "actions: %.1f)",
-                   result.psnr, result.psnr_copy, result.psnr_shuffled));
+    message(
+        format("held-out clips: PSNR %.1f dB one step ahead (copying the last frame: %.1f, wrong "
+               "actions: %.1f)",
+               result.psnr,
+               result.psnr_copy,
+               result.psnr_shuffled));
     return result;
   }
 
@@ -269,7 +292,8 @@ class Trainer {
     result_.seconds = elapsed_before_ + seconds_since(began);
     result_.skipped_steps = engine_->skipped_steps();
     if (whole.steps > 0) {
-      result_.units_per_second = units_a_step() * static_cast<double>(whole.steps) / seconds_since(began);
+      result_.units_per_second =
+          units_a_step() * static_cast<double>(whole.steps) / seconds_since(began);
       result_.comm_share = whole.share(whole.comm_ns);
       result_.data_share = whole.share(whole.data_ns);
       if (rank_ != 0) result_.loss = whole.loss / static_cast<double>(whole.steps);
@@ -307,9 +331,10 @@ TrainResult train(const RunConfig& config, const TrainOptions& options) {
 std::string communication_hint(double share, int ranks) {
   if (ranks == 1) return "";
   const double percent = share * 100;
-  const char* verdict = share > 0.3    ? "bad: over 30 % means that links or message sizes limit the run"
-                        : share < 0.1  ? "good: under 10 % is what good links give"
-                                       : "fair: between 10 and 30 %";
+  const char* verdict = share > 0.3
+                            ? "bad: over 30 % means that links or message sizes limit the run"
+                        : share < 0.1 ? "good: under 10 % is what good links give"
+                                      : "fair: between 10 and 30 %";
   return format("exposed communication is %.1f %% of the step (%s)", percent, verdict);
 }
 
@@ -326,7 +351,8 @@ WorldEval evaluate_run(const std::string& run_folder, const WorldEvalOptions& op
     throw ConfigError(run_folder + " has no held-out data: set data.eval_path in its run.json");
   }
   BuiltModel built = build_model(parse_json(config.model, "model"), build);
-  const WorldModelConfig model = world_model_from_json(parse_json(built.resolved, "model"), "model");
+  const WorldModelConfig model =
+      world_model_from_json(parse_json(built.resolved, "model"), "model");
   EngineOptions options_of_engine = engine_options(config);
   Engine engine(std::move(built.model), built.batch, options_of_engine, nullptr, nullptr);
   engine.load(run_folder + "/checkpoints", false);

@@ -22,7 +22,9 @@ struct Clips {
   std::vector<float> pixels;                 // [count, frames, frame]
   std::vector<int32_t> actions;              // [count, frames]
   std::vector<float> centres;                // [count, frames, 2] of ball 0; empty without state
-  const float* at(int64_t clip, int64_t t) const { return pixels.data() + (clip * frames + t) * frame; }
+  const float* at(int64_t clip, int64_t t) const {
+    return pixels.data() + (clip * frames + t) * frame;
+  }
 };
 
 Clips take_clips(const FrameCache& cache, int64_t wanted, int64_t frames) {
@@ -36,10 +38,13 @@ Clips take_clips(const FrameCache& cache, int64_t wanted, int64_t frames) {
     const int64_t first = index.first_frame(index.size() * c / clips.count);
     for (int64_t t = 0; t < frames; ++t) {
       const uint8_t* bytes = cache.frame(first + t);
-      for (int64_t i = 0; i < clips.frame; ++i) clips.pixels.push_back(static_cast<float>(bytes[i]) / 255.0f);
+      for (int64_t i = 0; i < clips.frame; ++i)
+        clips.pixels.push_back(static_cast<float>(bytes[i]) / 255.0f);
       const bool discrete = cache.meta().action_kind == FrameActions::kDiscrete;
       clips.actions.push_back(discrete ? *cache.discrete_action(first + t) : 0);
-      if (state) clips.centres.insert(clips.centres.end(), cache.state(first + t), cache.state(first + t) + 2);
+      if (state)
+        clips.centres.insert(
+            clips.centres.end(), cache.state(first + t), cache.state(first + t) + 2);
     }
   }
   return clips;
@@ -54,18 +59,24 @@ double mean_square(const float* a, const float* b, int64_t count) {
   return sum / static_cast<double>(count);
 }
 
-double decibel(double mean_squared_error) { return -10 * std::log10(std::max(mean_squared_error, 1e-12)); }
+double decibel(double mean_squared_error) {
+  return -10 * std::log10(std::max(mean_squared_error, 1e-12));
+}
 
 double centre_error(const FrameCache& cache, const float* frame, const float* truth, bool* found) {
   const BallCentre centre =
       ball_centre(frame, cache.height(), cache.width(), ball_colour(0), kBallsBackground);
   *found = centre.found;
   if (!centre.found) return static_cast<double>(cache.width()) / 2;
-  return std::hypot(centre.x - static_cast<double>(truth[0]), centre.y - static_cast<double>(truth[1]));
+  return std::hypot(centre.x - static_cast<double>(truth[0]),
+                    centre.y - static_cast<double>(truth[1]));
 }
 
-void write_pictures(const Clips& clips, const std::vector<std::vector<float>>& imagined,
-                    const FrameCache& cache, int64_t context, const WorldEvalOptions& options) {
+void write_pictures(const Clips& clips,
+                    const std::vector<std::vector<float>>& imagined,
+                    const FrameCache& cache,
+                    int64_t context,
+                    const WorldEvalOptions& options) {
   std::filesystem::create_directories(options.picture_folder);
   std::vector<Picture> animation;
   for (int64_t c = 0; c < std::min(options.picture_clips, clips.count); ++c) {
@@ -84,7 +95,9 @@ void write_pictures(const Clips& clips, const std::vector<std::vector<float>>& i
 
 }  // namespace
 
-WorldEval evaluate_world(Engine& engine, const WorldModelConfig& config, const FrameCache& cache,
+WorldEval evaluate_world(Engine& engine,
+                         const WorldModelConfig& config,
+                         const FrameCache& cache,
                          const WorldEvalOptions& options) {
   const int64_t window = config.window;
   const Clips clips = take_clips(cache, options.clips, window + options.horizon);
@@ -111,7 +124,8 @@ WorldEval evaluate_world(Engine& engine, const WorldModelConfig& config, const F
   }
   for (int64_t h = 1; h <= options.horizon; ++h) {
     for (int64_t c = 0; c < clips.count; ++c) {
-      windows[static_cast<size_t>(c)] = imagined[static_cast<size_t>(c)].data() + (h - 1) * clips.frame;
+      windows[static_cast<size_t>(c)] =
+          imagined[static_cast<size_t>(c)].data() + (h - 1) * clips.frame;
       actions[static_cast<size_t>(c)] = clips.actions.data() + c * clips.frames + h - 1;
     }
     predictor.predict(windows, actions, next);
@@ -131,8 +145,9 @@ WorldEval evaluate_world(Engine& engine, const WorldModelConfig& config, const F
         bool found = false;
         error.model_pixels += centre_error(cache, next[i].data(), centre, &found);
         error.lost += found ? 0 : 1;
-        error.copy_pixels += std::hypot(static_cast<double>(centre[0]) - static_cast<double>(last[0]),
-                                        static_cast<double>(centre[1]) - static_cast<double>(last[1]));
+        error.copy_pixels +=
+            std::hypot(static_cast<double>(centre[0]) - static_cast<double>(last[0]),
+                       static_cast<double>(centre[1]) - static_cast<double>(last[1]));
       }
       imagined[i].insert(imagined[i].end(), next[i].begin(), next[i].end());
     }

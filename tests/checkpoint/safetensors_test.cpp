@@ -117,7 +117,7 @@ TEST(Safetensors, RefusesBrokenFilesAndSaysWhy) {
   };
   const std::string good = one("F32", "[2]", "[0,8]");
   const Broken cases[] = {
-      {"empty", "", "0 bytes"},
+      {"empty", "", "is empty"},
       {"short", "1234567", "7 bytes"},
       {"header beyond the file", file_of(good, 8).substr(0, 20), "claims"},
       {"huge header", std::string(8, '\xff') + "{}", "claims"},

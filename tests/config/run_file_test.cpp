@@ -36,11 +36,11 @@ TEST(RunFile, ReadsTheExamples) {
   EXPECT_EQ(world.name, "tiny_world");
   EXPECT_EQ(world.family, "world_model");
   EXPECT_EQ(world.strategy.micro_batch, 8);
-  EXPECT_EQ(world.strategy.shard.stage(), 1);
+  EXPECT_EQ(world.strategy.shard.stage(), 2);
   EXPECT_DOUBLE_EQ(world.train.seconds, 60);
   EXPECT_EQ(world.train.schedule.total_steps, 0);
-  EXPECT_EQ(rollout_steps_at(world.train, 0.69), 1);
-  EXPECT_EQ(rollout_steps_at(world.train, 0.7), 3);
+  EXPECT_EQ(rollout_steps_at(world.train, 0.64), 1);
+  EXPECT_EQ(rollout_steps_at(world.train, 0.65), 3);
   EXPECT_EQ(rollout_steps_at(world.train, 1), 3);
   const RunConfig lm = read_run_config("examples/tiny_lm.json", {2, {}});
   EXPECT_EQ(lm.family, "decoder");

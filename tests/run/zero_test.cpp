@@ -1,4 +1,5 @@
-// ZeRO stages, recomputation, accumulation, ties and pipelines change where things lie, never the losses.
+// ZeRO stages, recomputation, accumulation, ties and pipelines change where things lie, never the
+// losses.
 #include <gtest/gtest.h>
 
 #include "support/toy_models.h"
@@ -16,8 +17,13 @@ OptimizerConfig optimizer() {
   return config;
 }
 
-HarnessResult run(int ranks, int stage, int64_t micro_batch, int64_t accumulation, bool tied,
-                  bool recompute = false, int pipeline = 1,
+HarnessResult run(int ranks,
+                  int stage,
+                  int64_t micro_batch,
+                  int64_t accumulation,
+                  bool tied,
+                  bool recompute = false,
+                  int pipeline = 1,
                   const std::function<void(Strategy&)>& adjust = {}) {
   Strategy strategy;
   strategy.mesh.data = ranks / pipeline;
@@ -32,10 +38,12 @@ HarnessResult run(int ranks, int stage, int64_t micro_batch, int64_t accumulatio
   const BatchTypes types = {{"tokens", {{micro_batch, kLength}, DType::kI32}},
                             {"targets", {{micro_batch, kLength}, DType::kI32}}};
   const auto batches = [=](int64_t step, int micro, int data_index) {
-    const int64_t first = (step * accumulation + micro) * data * micro_batch + data_index * micro_batch;
+    const int64_t first =
+        (step * accumulation + micro) * data * micro_batch + data_index * micro_batch;
     return token_batch(kVocab, kLength, first, micro_batch, 1);
   };
-  return train([&] { return toy_decoder(2, tied, kVocab); }, types, batches, strategy, kSteps, optimizer());
+  return train(
+      [&] { return toy_decoder(2, tied, kVocab); }, types, batches, strategy, kSteps, optimizer());
 }
 
 void expect_near(const HarnessResult& a, const HarnessResult& b) {
@@ -99,7 +107,8 @@ TEST(Zero, BucketsPrefetchPersistenceAndReuseChangeNoBit) {
 TEST(Zero, TwoStage1F1BEqualsOneRank) {
   const auto one = run(1, 0, 2, 4, false);
   for (const auto order : {PipelineOrder::k1F1B, PipelineOrder::kGPipe}) {
-    const auto piped = run(2, 0, 2, 4, false, false, 2, [&](Strategy& s) { s.pipeline_order = order; });
+    const auto piped =
+        run(2, 0, 2, 4, false, false, 2, [&](Strategy& s) { s.pipeline_order = order; });
     EXPECT_EQ(one.losses, piped.losses);
   }
   expect_near(run(4, 1, 1, 4, false, false, 2), one);

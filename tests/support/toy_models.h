@@ -1,12 +1,13 @@
-// Small models for tests of sharding, recomputation and pipelines, written with the public block interface.
+// Small models for tests of sharding, recomputation and pipelines, written with the public block
+// interface.
 #pragma once
 
 #include <cmath>
 #include <memory>
 #include <string>
 
-#include "nn/ops.h"
 #include "nn/model.h"
+#include "nn/ops.h"
 
 namespace vitrine::testing {
 
@@ -14,7 +15,9 @@ struct ToyEmbed : Block {
   int64_t vocab, width;
   ToyEmbed(int64_t v, int64_t d) : vocab(v), width(d) {}
   std::string kind() const override { return "toy_embed"; }
-  void declare(ParameterList& p) const override { p.add("table", {vocab, width}, Init::normal(0.1)); }
+  void declare(ParameterList& p) const override {
+    p.add("table", {vocab, width}, Init::normal(0.1));
+  }
   void forward(TapeBuilder& t) const override {
     t.output("residual", nn::embedding(t, t.input("tokens"), t.parameter("table")));
   }
@@ -66,8 +69,10 @@ struct ToyHead : Block {
     }
   }
   void forward(TapeBuilder& t) const override {
-    const auto last = nn::add_rms_norm(t, t.input("residual"), t.input("delta"), t.parameter("norm"));
-    t.output("loss", nn::linear_cross_entropy(t, last.normed, t.parameter("weight"), t.input("targets")));
+    const auto last =
+        nn::add_rms_norm(t, t.input("residual"), t.input("delta"), t.parameter("norm"));
+    t.output("loss",
+             nn::linear_cross_entropy(t, last.normed, t.parameter("weight"), t.input("targets")));
   }
 };
 
@@ -82,8 +87,10 @@ inline Model toy_decoder(int layers, bool tied, int64_t vocab = 53, int64_t widt
     model.add(name, std::make_unique<ToyBody>(width, 2, 37), in);
     last = name;
   }
-  model.add("head", std::make_unique<ToyHead>(vocab, width, tied),
-            {{"residual", last + ".residual"}, {"delta", last + ".delta"}, {"targets", "batch.targets"}});
+  model.add(
+      "head",
+      std::make_unique<ToyHead>(vocab, width, tied),
+      {{"residual", last + ".residual"}, {"delta", last + ".delta"}, {"targets", "batch.targets"}});
   model.add_loss("head.loss");
   return model;
 }

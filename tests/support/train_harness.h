@@ -1,4 +1,5 @@
-// Trains a model for some steps with ranks as threads of this process, and gives every rank's losses.
+// Trains a model for some steps with ranks as threads of this process, and gives every rank's
+// losses.
 #pragma once
 
 #include <functional>
@@ -14,7 +15,7 @@ struct HarnessResult {
   std::vector<double> losses, norms;
   std::vector<MemoryByCategory> memory_after;  // a rank, between steps
   std::vector<int64_t> sent_scheduled;         // a rank
-  std::vector<float> parameters;               // rank 0's own shard of every unit, for bitwise comparison
+  std::vector<float> parameters;  // rank 0's own shard of every unit, for bitwise comparison
 };
 
 // One micro-batch's owned tensors.
@@ -24,8 +25,8 @@ struct OwnedBatch {
 };
 
 // Token batches as a pure function of the global sample index.
-inline OwnedBatch token_batch(int64_t vocab, int64_t length, int64_t first_sample, int64_t count,
-                              int64_t stride) {
+inline OwnedBatch token_batch(
+    int64_t vocab, int64_t length, int64_t first_sample, int64_t count, int64_t stride) {
   OwnedBatch batch;
   for (const char* name : {"tokens", "targets"}) {
     batch.data.emplace_back(name, std::vector<std::byte>(static_cast<size_t>(count * length) * 4));
@@ -38,7 +39,8 @@ inline OwnedBatch token_batch(int64_t vocab, int64_t length, int64_t first_sampl
     for (int64_t t = 0; t < length; ++t) {
       const auto at = static_cast<uint64_t>(t % 5), next = static_cast<uint64_t>((t + 1) % 5);
       tokens[b * length + t] = static_cast<int32_t>(random.below(static_cast<uint64_t>(vocab), at));
-      targets[b * length + t] = static_cast<int32_t>(random.below(static_cast<uint64_t>(vocab), next));
+      targets[b * length + t] =
+          static_cast<int32_t>(random.below(static_cast<uint64_t>(vocab), next));
     }
   }
   for (auto& [name, bytes] : batch.data) {
@@ -49,9 +51,13 @@ inline OwnedBatch token_batch(int64_t vocab, int64_t length, int64_t first_sampl
 
 using BatchMaker = std::function<OwnedBatch(int64_t step, int micro, int data_index)>;
 
-inline HarnessResult train(const std::function<Model()>& make_model, const BatchTypes& types,
-                           const BatchMaker& batches, const Strategy& strategy, int steps,
-                           const OptimizerConfig& optimizer, uint64_t seed = 1) {
+inline HarnessResult train(const std::function<Model()>& make_model,
+                           const BatchTypes& types,
+                           const BatchMaker& batches,
+                           const Strategy& strategy,
+                           int steps,
+                           const OptimizerConfig& optimizer,
+                           uint64_t seed = 1) {
   const int world = strategy.mesh.world();
   auto worlds = make_local_worlds(world, std::chrono::seconds(60));
   HarnessResult result;

@@ -45,7 +45,8 @@ TEST_F(Imagine, BeginsWithTheTruthAndAnUntrainedModelRepeatsTheLastFrame) {
   EXPECT_EQ(out.context, config_.window);
   EXPECT_EQ(out.frames, config_.window + 3);
   ASSERT_EQ(out.actions.size(), static_cast<size_t>(out.frames - 1));
-  EXPECT_EQ(std::vector<int32_t>(out.actions.end() - 3, out.actions.end()), (std::vector<int32_t>{1, 4, 0}));
+  EXPECT_EQ(std::vector<int32_t>(out.actions.end() - 3, out.actions.end()),
+            (std::vector<int32_t>{1, 4, 0}));
   const int64_t frame = cache_->frame_bytes();
   ASSERT_EQ(out.pixels.size(), static_cast<size_t>(out.frames * frame));
   for (int64_t t = 0; t < out.frames; ++t) {

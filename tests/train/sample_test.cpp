@@ -66,8 +66,10 @@ TEST_F(Sampling, GreedyTextRepeatsWhatWasLearnedBeyondTheContext) {
   SampleOptions greedy;
   greedy.temperature = 0;
   std::vector<int32_t> told;
-  const auto made = sampler.sample(tokenize_bytes("one two, one"), 45, kEndOfText, greedy,
-                                   [&](int32_t id) { told.push_back(id); });
+  const auto made =
+      sampler.sample(tokenize_bytes("one two, one"), 45, kEndOfText, greedy, [&](int32_t id) {
+        told.push_back(id);
+      });
   EXPECT_EQ(text_of_tokens(made), " two, one two, one two, one two, one two, one");
   EXPECT_EQ(told, made);
 }
@@ -96,14 +98,16 @@ TEST_F(Sampling, LogitsAgreeWithTheLoss) {
   }
   double sum = 0;
   for (size_t t = 0; t < 32; ++t) {
-    const auto logits = sampler.logits({tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(t) + 1});
+    const auto logits =
+        sampler.logits({tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(t) + 1});
     double total = 0;
     for (const float value : logits) total += std::exp(static_cast<double>(value));
     sum += std::log(total) - static_cast<double>(logits[static_cast<size_t>(targets[t])]);
   }
   const Shape shape{1, 32};
-  const EvalReport report = run_->engine->evaluate({{"tokens", {tokens.data(), shape, DType::kI32}},
-                                                    {"targets", {targets.data(), shape, DType::kI32}}});
+  const EvalReport report =
+      run_->engine->evaluate({{"tokens", {tokens.data(), shape, DType::kI32}},
+                              {"targets", {targets.data(), shape, DType::kI32}}});
   EXPECT_NEAR(sum / 32, report.loss, 1e-4 * report.loss);
 }
 
