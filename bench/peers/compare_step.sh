@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Step time of one process against PyTorch, the two in turn, so that a drift of the machine hits both.
 #   bench/peers/compare_step.sh [vitrine binary] [rounds]
-# Needs python3-torch and libopenblas0-pthread (PyTorch's best BLAS on Debian).
+# Needs python3-torch and libopenblas0-pthread. The settings are PyTorch's fastest of those tried: with active
+# waits OpenMP's and OpenBLAS's threads spin against each other.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 vitrine=${1:-build/bin/vitrine}
@@ -11,7 +12,7 @@ for model in decoder world; do
   size=tiny; [ $model = world ] && size=demo
   for round in $(seq "$rounds"); do
     OMP_NUM_THREADS=2 "$vitrine" bench step --model $model --size $size --steps 15 --json | sed 's/^/ours /'
-    OPENBLAS_CORETYPE=SkylakeX OMP_NUM_THREADS=2 "$python" bench/peers/torch_step.py $model --threads 2 --steps 15 | sed 's/^/torch /'
+    OPENBLAS_CORETYPE=SkylakeX OPENBLAS_THREAD_TIMEOUT=4 OMP_WAIT_POLICY=passive OMP_NUM_THREADS=2 "$python" bench/peers/torch_step.py $model --threads 2 --steps 15 | sed 's/^/torch /'
   done | "$python" -c "
 import json, sys, statistics
 ms = {'ours': [], 'torch': []}
