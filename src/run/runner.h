@@ -100,6 +100,7 @@ class Runner {
   void load_batch(int micro, int32_t lane);
   void bind_ports(int block,
                   int micro,
+                  bool backward,
                   std::vector<TensorView>& inputs,
                   std::vector<TensorView>& outputs,
                   std::vector<TensorView>& parameters);

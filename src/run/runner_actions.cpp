@@ -108,19 +108,22 @@ void Runner::load_batch(int micro, int32_t lane) {
 
 void Runner::bind_ports(int block,
                         int micro,
+                        bool backward,
                         std::vector<TensorView>& inputs,
                         std::vector<TensorView>& outputs,
                         std::vector<TensorView>& parameters) {
   const GraphBlock& b = graph_.blocks[static_cast<size_t>(block)];
   for (const int e : b.inputs) inputs.push_back(activations_.value(e, micro));
   for (const int e : b.outputs) outputs.push_back(activations_.value(e, micro));
-  for (const ParameterUse use : graph_.parameters->uses[static_cast<size_t>(block)]) {
-    // In backward a unit whose values are not read need not be there.
-    const Unit& unit = graph_.parameters->units[static_cast<size_t>(use.unit)];
-    const UnitParameter& p = unit.parameters[static_cast<size_t>(use.parameter)];
-    parameters.push_back(store_.available(use.unit)
-                             ? store_.parameter(use)
-                             : TensorView{nullptr, p.shape, strategy_.compute_dtype});
+  const auto& uses = graph_.parameters->uses[static_cast<size_t>(block)];
+  for (size_t i = 0; i < uses.size(); ++i) {
+    // What backward does not read was not gathered for it, and another lane may be gathering it
+    // now.
+    const bool read =
+        !backward || b.tape->backward_reads_parameter(static_cast<int>(i), strategy_.recompute);
+    parameters.push_back(
+        read ? store_.parameter(uses[i])
+             : TensorView{nullptr, graph_.parameters->of(uses[i]).shape, strategy_.compute_dtype});
   }
 }
 
@@ -131,7 +134,7 @@ void Runner::run_forward(const Action& action, int32_t lane) {
   const int micro = action.micro_batch;
   for (const int e : block.outputs) activations_.write_value(e, micro);
   std::vector<TensorView> inputs, outputs, parameters;
-  bind_ports(action.block, micro, inputs, outputs, parameters);
+  bind_ports(action.block, micro, false, inputs, outputs, parameters);
   const bool keep = training_ && !strategy_.recompute && block.tape->needs_backward();
   TapeBindings bindings;
   bindings.inputs = inputs;
@@ -159,7 +162,7 @@ void Runner::run_backward(const Action& action, int32_t lane) {
   const Tape& tape = *block.tape;
   const int micro = action.micro_batch;
   std::vector<TensorView> inputs, outputs, parameters, doutputs;
-  bind_ports(action.block, micro, inputs, outputs, parameters);
+  bind_ports(action.block, micro, true, inputs, outputs, parameters);
   // Losses start the backward: d(scaled mean loss) / d(this micro-batch's loss).
   for (const int e : block.outputs) {
     const Edge& edge = graph_.edges[static_cast<size_t>(e)];

@@ -38,7 +38,6 @@ class ShardStore {
   // Whole parameter. The unit must be resident or gathered.
   TensorView parameter(ParameterUse use) const;
   bool resident(int unit) const;  // held in full all the time
-  bool available(int unit) const { return resident(unit) || slots_[index(unit)].gathered; }
   // Elements [updated.begin, ...) as stored by this rank.
   void* parameter_shard(int unit) const;
   // The full buffer: the resident one, or the gathered one (allocated by open_gathered).
