@@ -25,7 +25,7 @@ using namespace kineto_json;
 struct Args {
   std::string_view kind, label, block, name, labels;
   std::string_view collective, dtype, group, ranks;
-  int64_t correlation = 0, step = -1, micro_batch = -1;
+  int64_t correlation = 0, bytes = 0, step = -1, micro_batch = -1;
   int64_t in_elements = -1, out_elements = -1, group_size = -1, sequence = -1, peer = -1,
           sent_bytes = -1;
   int64_t allocated = -1, reserved = -1, device = 0;
@@ -233,6 +233,7 @@ class Reader {
   }
   int64_t* number_arg(std::string_view key) {
     if (key == "correlation") return &args_.correlation;
+    if (key == "bytes") return &args_.bytes;
     if (key == "Step") return &args_.step;
     if (key == "Micro batch") return &args_.micro_batch;
     if (key == "In msg nelems") return &args_.in_elements;
@@ -330,6 +331,8 @@ class Reader {
     spans.duration_ns.push_back(duration);
     spans.lane.push_back(index);
     spans.correlation.push_back(args_.correlation);
+    spans.bytes.push_back(args_.bytes);
+    spans.shapes.push_back(kNoString);
     spans.step.push_back(static_cast<int32_t>(args_.step));
     spans.micro_batch.push_back(static_cast<int32_t>(args_.micro_batch));
     spans.block.push_back(timeline.strings.intern(std::string(args_.block)));

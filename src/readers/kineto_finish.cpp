@@ -188,7 +188,7 @@ void sort_spans(Spans& spans) {
   reorder(spans.start_ns, order), reorder(spans.duration_ns, order), reorder(spans.name, order);
   reorder(spans.kind, order), reorder(spans.lane, order), reorder(spans.step, order);
   reorder(spans.micro_batch, order), reorder(spans.block, order), reorder(spans.collective, order);
-  reorder(spans.correlation, order);
+  reorder(spans.correlation, order), reorder(spans.bytes, order), reorder(spans.shapes, order);
 }
 
 // After sorting: the order of spans is the order on each lane.

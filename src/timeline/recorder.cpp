@@ -248,6 +248,8 @@ RankTimeline Recorder::take() {
     out.spans.micro_batch.push_back(span.micro_batch);
     out.spans.block.push_back(span.block);
     out.spans.correlation.push_back(span.correlation);
+    out.spans.bytes.push_back(0);
+    out.spans.shapes.push_back(kNoString);
     if (collective.name == kNoString) {
       out.spans.collective.push_back(-1);
       continue;

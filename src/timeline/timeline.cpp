@@ -51,7 +51,8 @@ bool is_communication(SpanKind kind) {
 void Spans::reserve(size_t count) {
   start_ns.reserve(count), duration_ns.reserve(count), name.reserve(count), kind.reserve(count);
   lane.reserve(count), step.reserve(count), micro_batch.reserve(count), block.reserve(count);
-  collective.reserve(count), correlation.reserve(count);
+  collective.reserve(count), correlation.reserve(count), bytes.reserve(count);
+  shapes.reserve(count);
 }
 
 }  // namespace vitrine

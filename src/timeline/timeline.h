@@ -65,7 +65,8 @@ struct Collective {
   int64_t in_elements = 0, out_elements = 0;
   int64_t sent_bytes = 0;  // by this rank to others: what the Schedule's own count is compared with
   StringId dtype = kNoString;
-  int32_t peer = -1;  // global rank of the other side of send / receive
+  int32_t peer = -1;        // global rank of the other side of send / receive
+  int32_t group_size = -1;  // known even where `ranks` is not
 };
 
 // Columnar: entry i of every vector describes span i. Times are integer nanoseconds.
@@ -78,6 +79,8 @@ struct Spans {
   std::vector<StringId> block;             // "body.3"
   std::vector<int32_t> collective;         // index or -1
   std::vector<int64_t> correlation;        // links host calls to device work; 0 = none
+  std::vector<int64_t> bytes;              // of a copy or set; 0 = none or not known
+  std::vector<StringId> shapes;            // of an operator's inputs, as recorded: "[[4, 8], []]"
   size_t size() const { return start_ns.size(); }
   void reserve(size_t count);
 };
@@ -86,11 +89,29 @@ struct Lane {
   std::string name;     // "compute", "gather", "reduce", "stream 7", "thread 4242"
   bool device = false;  // device streams, and the engine's lanes (which stand where streams stand)
   int64_t tid = 0;      // thread or stream number in files
+  int32_t device_index = -1;  // number of the card within its process, of device lanes
+};
+
+// Ranks that communicate together, as the trace declares them.
+struct ProcessGroup {
+  std::string name;            // "0", "default_pg": the key that collectives use
+  std::string description;     // "TENSOR_MODEL_PARALLEL_GROUP"; "" = none
+  std::vector<int32_t> ranks;  // global; empty when not listed
+  int32_t size = 0;            // 0 = not known
 };
 
 struct MemorySample {
   int64_t time_ns;
   std::array<int64_t, 8> bytes;  // by MemoryCategory of core/memory_ledger.h
+};
+
+// One call of the framework's allocator, as far as its profiler tells.
+struct AllocationEvent {
+  int64_t time_ns;
+  uint64_t address;
+  int64_t bytes;                // negative: freed
+  int64_t allocated, reserved;  // totals after it, of the device; -1 = not known
+  int32_t device_index;         // -1 = the host
 };
 
 struct CounterSample {
@@ -108,6 +129,9 @@ struct RankTimeline {
   std::vector<Collective> collectives;
   std::vector<MemorySample> memory;
   std::vector<CounterSample> counters;
+  std::vector<ProcessGroup> groups;
+  std::vector<AllocationEvent> allocations;
+  std::vector<std::string> warnings;  // what of the input could not be read or trusted, with counts
   std::map<std::string, std::string> info;  // device, versions, backend, ...
   int64_t wall_anchor_ns = 0;               // wall clock at monotonic 0 of start_ns; 0 = unknown
 };

@@ -83,6 +83,8 @@ void read_span(const Json& json, const std::string& where, RankTimeline& out) {
       static_cast<int32_t>(reader.integer("micro_batch", -1, -1, INT32_MAX)));
   spans.block.push_back(out.strings.intern(reader.text("block", "")));
   spans.correlation.push_back(reader.integer("correlation", 0));
+  spans.bytes.push_back(reader.integer("bytes", 0));
+  spans.shapes.push_back(kNoString);
   const Json& collective = reader.raw("collective");
   spans.collective.push_back(collective.is_null() ? -1
                                                   : static_cast<int32_t>(out.collectives.size()));

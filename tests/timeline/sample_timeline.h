@@ -21,6 +21,7 @@ inline void add_span(RankTimeline& timeline,
   spans.kind.push_back(kind), spans.name.push_back(timeline.strings.intern(name));
   spans.lane.push_back(lane), spans.step.push_back(step), spans.micro_batch.push_back(micro_batch);
   spans.block.push_back(timeline.strings.intern(block)), spans.correlation.push_back(correlation);
+  spans.bytes.push_back(0), spans.shapes.push_back(kNoString);
   spans.collective.push_back(collective);
 }
 
