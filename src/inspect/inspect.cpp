@@ -37,9 +37,9 @@ void read_one(const Input& input, size_t at, const InspectOptions& options, Gath
   switch (input.kind) {
     case InputKind::kKineto:
     case InputKind::kNsys:
-      for (const RankTimeline& timeline :
-           input.kind == InputKind::kNsys ? read_nsys(input.path) : read_timelines(input.path)) {
+      for (const RankTimeline& timeline : read_timelines(input)) {
         out.ranks[at].push_back(measure_rank(timeline));
+        out.ranks[at].back().path = input.path;
         if (options.visit) options.visit(timeline);
       }
       break;
