@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <tuple>
 
 #include "analysis/collective_shape.h"
 #include "analysis/statistics.h"
@@ -48,10 +47,10 @@ bool ends_together(const AlignedUse& a, const AlignedUse& b) {
 }
 
 struct Fit {
-  double contradictions = 1;
+  int64_t shift = 0;
+  int64_t agreeing = 0;  // pairs that can be one call and end at the same distance as most
   int64_t unsteadiness_ns = 0;
   int64_t difference_ns = 0;  // median of reference's end - use's end
-  int64_t shift = 0;
 };
 
 Fit fit(const std::vector<AlignedUse>& reference,
@@ -62,24 +61,46 @@ Fit fit(const std::vector<AlignedUse>& reference,
   const int64_t compared = std::min(kCompared, both.end - both.begin);
   const int64_t first = both.begin + (both.end - both.begin - compared) / 2;
   std::vector<int64_t> differences;
-  int64_t wrong = 0;
+  Fit result;
+  result.shift = shift;
   for (int64_t i = first; i < first + compared; ++i) {
     const AlignedUse& a = reference[static_cast<size_t>(i + shift)];
     const AlignedUse& b = uses[static_cast<size_t>(i)];
-    if (!compatible(a, b)) {
-      ++wrong;
-    } else if (ends_together(a, b)) {
+    if (!compatible(a, b)) continue;
+    if (ends_together(a, b)) {
       differences.push_back(a.end_ns - b.end_ns);
+    } else {
+      ++result.agreeing;
     }
   }
-  Fit result;
-  result.shift = shift;
-  result.contradictions = static_cast<double>(wrong) / static_cast<double>(compared);
   result.difference_ns = median(differences);
   result.unsteadiness_ns = median_deviation(differences);
+  for (const int64_t difference : differences) {
+    if (std::abs(difference - result.difference_ns) <= kSlack_ns) ++result.agreeing;
+  }
   // Calls at equal distances fit at any shift; a common clock then tells.
   if (same_clock) result.unsteadiness_ns += std::abs(result.difference_ns) / 16;
   return result;
+}
+
+Fit best_fit(const std::vector<AlignedUse>& reference,
+             const std::vector<AlignedUse>& uses,
+             bool same_clock) {
+  std::vector<Fit> fits;
+  int64_t most = 0;
+  for (const int64_t shift : shifts(size_of(reference), size_of(uses))) {
+    fits.push_back(fit(reference, uses, shift, same_clock));
+    most = std::max(most, fits.back().agreeing);
+  }
+  // Shifts that cost a call or two at the edges are no worse for that.
+  const int64_t enough = most - most / 10;
+  Fit best;
+  best.agreeing = -1;
+  for (const Fit& next : fits) {
+    if (next.agreeing < enough) continue;
+    if (best.agreeing < 0 || next.unsteadiness_ns < best.unsteadiness_ns) best = next;
+  }
+  return best;
 }
 
 class Mender {
@@ -162,17 +183,7 @@ std::vector<int64_t> align_collectives(const std::vector<AlignedUse>& reference,
                                        const std::vector<AlignedUse>& uses,
                                        bool same_clock) {
   if (uses.empty() || reference.empty()) return std::vector<int64_t>(uses.size(), kNoPartner);
-  Fit best;
-  bool any = false;
-  for (const int64_t shift : shifts(size_of(reference), size_of(uses))) {
-    const Fit next = fit(reference, uses, shift, same_clock);
-    if (!any || std::tie(next.contradictions, next.unsteadiness_ns) <
-                    std::tie(best.contradictions, best.unsteadiness_ns)) {
-      best = next;
-      any = true;
-    }
-  }
-  return Mender(reference, uses, best).partners();
+  return Mender(reference, uses, best_fit(reference, uses, same_clock)).partners();
 }
 
 std::vector<int64_t> align_receives(const std::vector<AlignedUse>& sends,

@@ -26,8 +26,8 @@ constexpr int64_t kNoPartner = std::numeric_limits<int64_t>::min();
 // For each of `uses` its place in `reference`: an index, one before its begin or beyond its end
 // (calls that the reference's window does not have), or kNoPartner (contradicts the reference).
 //
-// The shift between both is the one with the fewest contradictions; among those the one where the
-// calls' ends differ by the steadiest amount, for ranks leave a collective together. With
+// The shift between both is the one where most calls can be the same and end at a constant
+// distance, for ranks leave a collective together; among the best, the steadiest. With
 // `same_clock`, a small difference counts too. Where one side lost a call in the middle, the shift
 // changes there.
 std::vector<int64_t> align_collectives(const std::vector<AlignedUse>& reference,

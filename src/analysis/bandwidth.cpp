@@ -53,7 +53,7 @@ double bus_factor(const std::string& name, int32_t ranks) {
   if (begins("all_reduce")) return 2 * (n - 1) / n;
   if (begins("all_gather") || begins("reduce_scatter") || begins("all_to_all")) return (n - 1) / n;
   if (begins("barrier")) return 0;
-  if (collective_shape(name) == CollectiveShape::kRooted || name == "send_receive") return 1;
+  if (collective_shape(name) == CollectiveShape::kRooted || name == "send") return 1;
   return 0;
 }
 

@@ -39,7 +39,8 @@ struct Key {
   std::string name;
   int32_t ordinal = -1;
   int32_t source = -1, destination = -1;
-  auto order() const { return std::tie(ranks, name, ordinal, source, destination); }
+  bool exchange = false;
+  auto order() const { return std::tie(ranks, name, ordinal, source, destination, exchange); }
   bool operator<(const Key& other) const { return order() < other.order(); }
 };
 
@@ -90,6 +91,7 @@ class Sorter {
         }
         channel.source = key.source;
         channel.destination = key.destination;
+        channel.exchange = key.exchange;
       }
       if (channel.streams.empty() || channel.streams.back().rank_index != rank_index) {
         channel.streams.push_back({rank_index, {}});
@@ -115,10 +117,16 @@ class Sorter {
   }
 
   static void add_link(Key& key, const RankFacts& rank, const CollectiveUse& use) {
-    if (use.peer < 0 || collective_shape(use.name) != CollectiveShape::kPointToPoint) return;
-    const bool sends = use.name == "send";
-    key.source = sends ? rank.rank : use.peer;
-    key.destination = sends ? use.peer : rank.rank;
+    if (use.peer < 0) return;
+    key.exchange = use.name == "send_receive";
+    if (key.exchange) {
+      key.source = std::min(rank.rank, use.peer);
+      key.destination = std::max(rank.rank, use.peer);
+    } else if (collective_shape(use.name) == CollectiveShape::kPointToPoint) {
+      const bool sends = use.name == "send";
+      key.source = sends ? rank.rank : use.peer;
+      key.destination = sends ? use.peer : rank.rank;
+    }
   }
 
   const std::vector<RankFacts>& ranks_;

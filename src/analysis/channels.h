@@ -20,8 +20,10 @@ struct Channel {
   std::vector<int32_t> ranks;  // global; empty when not known
   int32_t size = 0;            // of the group; 0 = not known
   bool known = false;          // the trace names the group
-  // Of a one-way link: global ranks; else -1.
+  // Of a link between two ranks: global ranks; else -1. One-way; or an exchange (one kernel that
+  // sends and receives), then in ascending order.
   int32_t source = -1, destination = -1;
+  bool exchange = false;
   std::vector<UseStream> streams;  // by rank_index
 };
 

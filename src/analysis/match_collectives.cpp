@@ -62,6 +62,8 @@ class Matcher {
     return result;
   }
 
+  static bool one_way(const Channel& channel) { return channel.source >= 0 && !channel.exchange; }
+
   void match(const Channel& channel) {
     if (channel.size > 0 && static_cast<int32_t>(channel.streams.size()) > channel.size) {
       warnings_.push_back("Group \"" + channel.group + "\" of " + std::to_string(channel.size) +
@@ -70,7 +72,7 @@ class Matcher {
                           "ranks are not listed; its collectives are not matched.");
       return;
     }
-    auto places = channel.source >= 0 ? link_places(channel) : places_in_order(channel);
+    auto places = one_way(channel) ? link_places(channel) : places_in_order(channel);
     std::vector<std::vector<Member>> joined;
     for (auto& [place, members] : places) {
       if (members.size() >= 2) joined.push_back(std::move(members));
@@ -180,7 +182,7 @@ class Matcher {
       if (collective.sequence < 0) collective.sequence = use.sequence;
       collective.bytes = std::max(collective.bytes, use.bytes);
     }
-    if (channel.source >= 0) collective.name = "send_receive";
+    if (one_way(channel)) collective.name = "send";
     const auto count = static_cast<int32_t>(members.size());
     if (!channel.known && count >= 3 && collective.name == "send_receive") {
       collective.name = "all_to_all";
