@@ -7,6 +7,7 @@
 
 #include "analysis/blame.h"
 #include "analysis/statistics.h"
+#include "core/format.h"
 
 namespace vitrine {
 namespace {
@@ -53,16 +54,30 @@ class Search {
       return a.cost_ns > b.cost_ns;
     });
     for (Straggler& straggler : facts.stragglers) explain_straggler(ranks_, straggler);
-    if (facts.stragglers.empty()) {
-      facts.note =
-          "No rank is waited for more often than chance would have it, at a cost worth a "
-          "finding (" +
-          std::to_string(waits_) + " waits tested).";
-    }
+    if (facts.stragglers.empty()) facts.note = none_note();
     return facts;
   }
 
  private:
+  std::string none_note() const {
+    std::string note =
+        "No rank is waited for more often than chance would have it, at a cost worth "
+        "a finding.";
+    std::map<int32_t, int64_t> counts;
+    for (const int32_t blamed : blamed_) ++counts[blamed];
+    const auto most =
+        std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) {
+          return a.second < b.second;
+        });
+    if (most != counts.end()) {
+      note += format(" Rank %d was waited for most often, in %lld of %lld collectives.",
+                     ranks_[static_cast<size_t>(most->first)].rank,
+                     static_cast<long long>(most->second),
+                     static_cast<long long>(waits_));
+    }
+    return note;
+  }
+
   static StragglerFacts untested(std::string note) {
     StragglerFacts facts;
     facts.note = std::move(note);

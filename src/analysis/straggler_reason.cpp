@@ -58,10 +58,23 @@ std::vector<Excess> kernel_excess(const std::vector<RankFacts>& ranks, const Ran
   return result;
 }
 
+// Whether a key of RankFacts::idle_by_what ("cause: what") speaks of this reason.
+bool speaks_of(const std::string& reason, const std::string& what) {
+  const auto begins = [&](IdleCause cause) { return what.rfind(idle_cause_name(cause), 0) == 0; };
+  if (reason == "host") {
+    return begins(IdleCause::kHostLaunch) || begins(IdleCause::kHostSync) ||
+           begins(IdleCause::kRegion);
+  }
+  return reason == "input" && begins(IdleCause::kDataLoading);
+}
+
 // What kept the host, by the largest difference to the other ranks.
-std::vector<Excess> host_excess(const std::vector<RankFacts>& ranks, const RankFacts& own) {
+std::vector<Excess> host_excess(const std::vector<RankFacts>& ranks,
+                                const RankFacts& own,
+                                const std::string& reason) {
   std::vector<Excess> result;
   for (const auto& [what, ns] : own.idle_by_what) {
+    if (!speaks_of(reason, what)) continue;
     std::vector<int64_t> others;
     for (const RankFacts& rank : ranks) {
       if (rank.rank == own.rank) continue;
@@ -115,7 +128,8 @@ void explain_straggler(const std::vector<RankFacts>& ranks, Straggler& straggler
                               format_ns(static_cast<double>(mine[best].ns)).c_str(),
                               format_ns(static_cast<double>(median(others[best]))).c_str());
   const bool compute = straggler.reason == "compute";
-  for (const Excess& excess : compute ? kernel_excess(ranks, *own) : host_excess(ranks, *own)) {
+  for (const Excess& excess :
+       compute ? kernel_excess(ranks, *own) : host_excess(ranks, *own, straggler.reason)) {
     if (straggler.more.size() == 3 || 10 * excess.ns < straggler.cost_ns) break;
     std::string text =
         excess.name + ": " + format_ns(static_cast<double>(excess.ns)) + " more a step";
