@@ -6,6 +6,9 @@ namespace {
 
 constexpr int64_t kLongCopyNs = 20000;  // a copy call that may have waited for the device
 
+// A region that launches more often than this is launching, whatever its name.
+constexpr int64_t kLaunchingRegionNs = 1000000;
+
 struct Frame {
   int64_t end = 0, duration = 0, operators_ns = 0;  // of operators directly inside
   int32_t row = -1;                                 // of an operator
@@ -16,8 +19,7 @@ struct Frame {
   bool known_flops = false, in_operator = false, in_data = false;
   bool forward_again = false;  // inside a forward operator, inside backward
   bool opens_node = false;     // of the autograd graph
-  bool region = false;
-  int32_t data_step = -1;  // of the outermost data loading
+  int32_t data_step = -1;      // of the outermost data loading
 };
 
 // Forward operators inside one node of the autograd graph. The node's own backward runs after them,
@@ -58,6 +60,7 @@ class Walk {
     }
     for (size_t lane = 0; lane < lanes_.size(); ++lane) leave(lane, INT64_MAX);
     out_.main_lane = main_lane();
+    excuse_launching_regions();
     return std::move(out_);
   }
 
@@ -108,10 +111,6 @@ class Walk {
         lane.waited_in_data = 0;
       }
       turn_to(index, frame.end, parent ? parent->state : -1);
-      if (frame.region && frame.state >= 0 && parent && parent->state >= 0 &&
-          parent->state != frame.state) {
-        state(parent->state).launches += state(frame.state).launches;
-      }
     }
   }
 
@@ -127,8 +126,8 @@ class Walk {
   }
 
   HostState& state(int32_t index) { return out_.states[static_cast<size_t>(index)]; }
-  int32_t add_state(Doing doing, StringId what, int64_t duration) {
-    out_.states.push_back({doing, what, duration});
+  int32_t add_state(Doing doing, StringId what, int64_t begin, int64_t duration) {
+    out_.states.push_back({doing, what, begin, duration});
     return static_cast<int32_t>(out_.states.size()) - 1;
   }
 
@@ -136,7 +135,7 @@ class Walk {
     Frame out;
     if (!lane.stack.empty()) out = lane.stack.back();
     out.end = begin + duration, out.duration = duration, out.operators_ns = 0, out.row = -1;
-    out.opens_node = false, out.region = false, out.data_step = -1;
+    out.opens_node = false, out.data_step = -1;
     return out;
   }
   void enter(size_t index, int64_t begin, const Frame& frame) {
@@ -154,7 +153,7 @@ class Walk {
     LaneWalk& lane = lanes_[index];
     const bool launches = word.call == CallRole::kLaunch || word.call == CallRole::kGraphLaunch ||
                           word.call == CallRole::kBlockingCopy;
-    if (launches || (word.call == CallRole::kOther && spans_.correlation[i] != 0)) {
+    if (launches || (word.call == CallRole::kForeign && spans_.correlation[i] != 0)) {
       add_launch(i, lane, begin, duration, word);
     }
     const bool copy = word.call == CallRole::kLaunch && duration >= kLongCopyNs &&
@@ -170,7 +169,7 @@ class Walk {
       }
       Frame frame = child(lane, begin, duration);
       if (frame.state < 0) {
-        frame.state = add_state(Doing::kAllocator, spans_.name[i], duration);
+        frame.state = add_state(Doing::kAllocator, spans_.name[i], begin, duration);
         enter(index, begin, frame);
       }
     }
@@ -179,7 +178,7 @@ class Walk {
   int32_t enter_wait(size_t i, size_t index, int64_t begin, int64_t duration) {
     Frame frame = child(lanes_[index], begin, duration);
     const StringId what = frame.sync_operator != kNoString ? frame.sync_operator : spans_.name[i];
-    frame.state = add_state(Doing::kSync, what, duration);
+    frame.state = add_state(Doing::kSync, what, begin, duration);
     enter(index, begin, frame);
     return frame.state;
   }
@@ -198,7 +197,7 @@ class Walk {
     launch.correlation = spans_.correlation[i];
     launch.name = spans_.name[i], launch.lane = spans_.lane[i];
     launch.graph = word.call == CallRole::kGraphLaunch;
-    if (word.call != CallRole::kOther) ++lane.launches;
+    ++lane.launches;
     if (!lane.stack.empty()) {
       const Frame& around = lane.stack.back();
       launch.operation = around.operation, launch.phase = around.phase;
@@ -208,8 +207,7 @@ class Walk {
         launch.operator_row = lane.stack[depth].row;
         break;
       }
-      if (around.state >= 0 && word.call != CallRole::kOther) ++state(around.state).launches;
-      if (lane.open_nodes > 0 && word.call != CallRole::kOther) {
+      if (lane.open_nodes > 0) {
         Node& node = lane.nodes[lane.open_nodes - 1];
         (around.forward_again ? node.held : node.pending)
             .push_back(static_cast<uint32_t>(out_.launches.size()));
@@ -278,11 +276,10 @@ class Walk {
 
   void data(size_t i, size_t index, int64_t begin, int64_t duration) {
     LaneWalk& lane = lanes_[index];
-    out_.data.append({begin, begin + duration});
     Frame frame = child(lane, begin, duration);
     if (!frame.in_data) {
       frame.in_data = true;
-      frame.state = add_state(Doing::kData, spans_.name[i], duration);
+      frame.state = add_state(Doing::kData, spans_.name[i], begin, duration);
       frame.data_step = steps_(spans_.step[i]);
       if (HostOfStep* step = of_step(i)) step->data_ns += duration;
       lane.waited_in_data = 0;
@@ -305,10 +302,23 @@ class Walk {
       out_.forward_region_seen = true;
     }
     if (!word.framework_region && !frame.in_data) {
-      frame.state = add_state(Doing::kRegion, spans_.name[i], duration);
-      frame.region = true;
+      frame.state = add_state(Doing::kRegion, spans_.name[i], begin, duration);
     }
     enter(index, begin, frame);
+  }
+
+  // By all threads: autograd's launches while the region's own waits.
+  void excuse_launching_regions() {
+    const auto at = [&](int64_t time) {
+      return std::partition_point(out_.launches.begin(), out_.launches.end(), [&](const Launch& l) {
+        return l.begin < time;
+      });
+    };
+    for (HostState& state : out_.states) {
+      if (state.doing != Doing::kRegion) continue;
+      const int64_t launches = at(state.begin + state.duration_ns) - at(state.begin);
+      state.counts = launches * kLaunchingRegionNs <= state.duration_ns;
+    }
   }
 
   int32_t main_lane() const {

@@ -31,9 +31,9 @@ enum class Doing : uint8_t { kSync, kData, kRegion, kAllocator };
 struct HostState {
   Doing doing;
   StringId what;
-  int64_t duration_ns = 0;
-  int64_t launches = 0;  // inside, on its thread
-  bool counts = true;    // false: a long copy call that did not wait
+  int64_t begin = 0, duration_ns = 0;
+  // False: no cause of idleness after all, a copy call that did not wait or a region that launches.
+  bool counts = true;
 };
 
 // Disjoint, by begin, of one lane; between them the thread ran other code, or nothing.
@@ -52,7 +52,6 @@ struct HostWalk {
   std::vector<std::vector<HostSegment>> segments;  // by lane
   std::vector<HostOfStep> steps;                   // by StepIndex
   IntervalSet profiler;                            // of all lanes
-  IntervalSet data;                                // data loading of any lane
   IntervalSet operators;                           // top-level operators of any lane
   OperatorTable operator_table;
   int32_t main_lane = -1;  // the thread of the training loop

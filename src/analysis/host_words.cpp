@@ -30,7 +30,8 @@ std::string lower(std::string_view text) {
 
 // "cudaLaunchKernel_v7000", "cuMemcpyHtoDAsync_v2", "hipMemcpyWithStream".
 CallRole call_role(std::string_view name) {
-  if (!begins_with_one(name, {"cuda", "cu", "hip", "musa", "mu"})) return CallRole::kOther;
+  if (name == "INVALID") return CallRole::kOther;
+  if (!begins_with_one(name, {"cuda", "cu", "hip", "musa", "mu"})) return CallRole::kForeign;
   if (has(name, "Graph")) {
     return has(name, "GraphLaunch") ? CallRole::kGraphLaunch : CallRole::kOther;
   }

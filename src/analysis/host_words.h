@@ -10,7 +10,8 @@
 namespace vitrine {
 
 enum class CallRole : uint8_t {
-  kOther,
+  kForeign,       // of no runtime that is known here: it launches what shares its correlation
+  kOther,         // launches nothing and waits for nothing
   kLaunch,        // of a kernel, copy or set
   kGraphLaunch,   // of a captured graph
   kSync,          // returns only when the device is done
@@ -19,7 +20,7 @@ enum class CallRole : uint8_t {
 };
 
 struct HostWord {
-  CallRole call = CallRole::kOther;
+  CallRole call = CallRole::kForeign;
   Phase region_phase = Phase::kOther, operator_phase = Phase::kOther;
   bool sync_operator = false;  // an operator that reads a value back: item(), nonzero(), ...
   // A module's operator of forward, which no operator's own backward calls.

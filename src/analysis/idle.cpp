@@ -9,9 +9,6 @@ namespace vitrine {
 namespace {
 
 constexpr int64_t kLatencyNs = 10000;
-// A region that launches more often than this is launching, whatever its name.
-constexpr int64_t kLaunchingRegionNs = 100000;
-
 class Splitter {
  public:
   Splitter(const HostWalk& host, std::vector<IdlePiece>& out) : host_(host), out_(out) {}
@@ -30,9 +27,10 @@ class Splitter {
       begin_of_gap({gap.begin, launched}, launch == nullptr ? host_.main_lane : launch->lane);
     }
     if (launch == nullptr) return;
-    const int64_t late =
-        std::clamp(std::max(launch->begin + kLatencyNs, launch->end), launched, gap.end);
-    add({launched, late}, IdleCause::kHostLaunch, kWhatLatency);
+    const int64_t usual = std::clamp(launch->begin + kLatencyNs, launched, gap.end);
+    const int64_t late = std::clamp(launch->end, usual, gap.end);
+    add({launched, usual}, IdleCause::kHostLaunch, kWhatLatency);
+    add({usual, late}, IdleCause::kHostLaunch, launch->name);  // a call that took long
     add({late, gap.end},
         IdleCause::kStreamWait,
         gap.end - gap.begin <= kLatencyNs ? kWhatBetween : kNoString);
@@ -54,16 +52,22 @@ class Splitter {
     }
   }
 
-  // No launch was recorded: only a wait for data, on whatever thread, can be told.
+  // No launch is known. Where no launches are recorded at all, the main thread's waits still tell
+  // something; else this work was launched before the recording began, whatever the host did since.
   void unknown(Interval gap) {
-    int64_t at = gap.begin;
-    const IntervalSet waits = host_.data.clip(gap);
-    for (const Interval& data : waits.intervals()) {
-      add({at, data.begin}, IdleCause::kUnknown, kNoString);
-      add(data, IdleCause::kDataLoading, kNoString);
-      at = data.end;
+    if (host_.launches.empty() && host_.main_lane >= 0) {
+      const auto& segments = host_.segments[static_cast<size_t>(host_.main_lane)];
+      for (auto it = first_after(gap.begin, host_.main_lane);
+           it != segments.end() && it->begin < gap.end;
+           ++it) {
+        if (!state(*it).counts) continue;
+        const Interval inside{std::max(gap.begin, it->begin), std::min(gap.end, it->end)};
+        add({gap.begin, inside.begin}, IdleCause::kUnknown, kNoString);
+        add(inside, cause_of(state(*it).doing), state(*it).what);
+        gap.begin = inside.end;
+      }
     }
-    add({at, gap.end}, IdleCause::kUnknown, kNoString);
+    add(gap, IdleCause::kUnknown, kNoString);
   }
 
   void begin_of_gap(Interval part, int32_t lane) {
@@ -99,7 +103,7 @@ class Splitter {
       for (auto it = first_after(part.begin, lane); it != segments.end() && it->begin < part.end;
            ++it) {
         const Interval inside{std::max(part.begin, it->begin), std::min(part.end, it->end)};
-        if (!counts(state(*it))) continue;
+        if (!state(*it).counts) continue;
         plain_part({part.begin, inside.begin}, then_main);
         add(inside, cause_of(state(*it).doing), state(*it).what);
         part.begin = inside.end;
@@ -108,10 +112,6 @@ class Splitter {
     plain_part(part, then_main);
   }
 
-  static bool counts(const HostState& state) {
-    if (state.doing != Doing::kRegion) return state.counts;
-    return state.launches * kLaunchingRegionNs <= state.duration_ns;
-  }
   static IdleCause cause_of(Doing doing) {
     switch (doing) {
       case Doing::kSync:

@@ -73,6 +73,7 @@ const Row kRows[] = {
       "ampere_bf16",
       "ampere_fp16",
       "wgmma",
+      "bmm_",
       "triton_mm",
       "triton_tem"}},
     {KernelClass::kEmbedding,
@@ -112,6 +113,7 @@ const Row kRows[] = {
       "relu",
       "silu",
       "catarray",
+      "subtensorop",
       "copy",
       "transpose",
       "rotary",
@@ -146,6 +148,10 @@ bool uses_tensor_cores(std::string_view text, KernelClass kind) {
            "mfma"})) {
     return true;
   }
+  // NVIDIA's implicit GEMMs name their types; "ffma" is the vector unit's instruction.
+  if (has(text, {"xmma"}) && !has(text, {"ffma", "simt"})) {
+    return has(text, {"tensor", "bf16bf16", "f16f16", "tf32", "e4m3", "e5m2", "i8i8"});
+  }
   if (kind == KernelClass::kAttention) return has(text, {"flash", "fmha"});
   // Tensile names the matrix instruction's shape, MI...; MI1x1x1 or none is the vector unit's.
   return text.starts_with("cijk_") && has(text, {"_mi16x16", "_mi32x32", "_mi4x4"});
@@ -158,6 +164,7 @@ KernelTraits kernel_traits(const std::string& name) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) {
     return static_cast<char>(std::tolower(c));
   });
+  for (size_t at = 0; (at = text.find("convert", at)) != std::string::npos;) text.erase(at, 7);
   KernelTraits out;
   // ATen's loops carry functors and types of many names: the loop itself says what it is.
   const bool loop = has(text, {"elementwise_kernel", "vectorized_elementwise"});

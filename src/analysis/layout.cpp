@@ -74,11 +74,25 @@ class Inference {
     return traffic;
   }
 
+  // The only ranks that this rank shares groups with, whatever their number; else nothing.
+  static int32_t only_group(const RankFacts& rank) {
+    int32_t only = -1;
+    for (size_t i = 0; i < rank.groups.size(); ++i) {
+      const GroupUse& group = rank.groups[i];
+      if (group.size <= 1) continue;
+      if (only >= 0 && rank.groups[static_cast<size_t>(only)].ranks != group.ranks) return -1;
+      if (only < 0) only = static_cast<int32_t>(i);
+    }
+    return only;
+  }
+
   void add_rank(const RankFacts& rank) {
     for (const GroupUse& group : rank.groups) traffic_of(group);
+    const int32_t only = only_group(rank);
     for (const CollectiveUse& use : rank.collectives) {
-      if (use.group < 0) continue;
-      Traffic& traffic = traffic_of(rank.groups[static_cast<size_t>(use.group)]);
+      const int32_t group = use.group >= 0 ? use.group : only;
+      if (group < 0) continue;
+      Traffic& traffic = traffic_of(rank.groups[static_cast<size_t>(group)]);
       add_use(traffic, rank.rank, use.step, use.name, use.phase);
       ++traffic.group.uses;
       traffic.group.total_ns += use.duration_ns;
@@ -97,7 +111,7 @@ class Inference {
       for (const auto& member : collective.members) {
         const RankFacts& rank = ranks_[static_cast<size_t>(member.rank_index)];
         const CollectiveUse& use = rank.collectives[static_cast<size_t>(member.use)];
-        if (use.group >= 0) continue;
+        if (use.group >= 0 || only_group(rank) >= 0) continue;
         add_use(traffic, rank.rank, use.step, collective.name, use.phase);
         ++traffic.group.uses;
         traffic.group.total_ns += use.duration_ns;

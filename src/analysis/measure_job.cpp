@@ -5,6 +5,7 @@
 #include "analysis/bandwidth.h"
 #include "analysis/clocks.h"
 #include "analysis/job_facts.h"
+#include "analysis/layout.h"
 #include "analysis/match_collectives.h"
 #include "analysis/waits.h"
 
@@ -61,6 +62,7 @@ JobFacts measure_job(std::vector<RankFacts> ranks,
   sort_ranks(job, std::move(ranks));
   if (job.ranks.empty()) return job;
   match(job);
+  job.layout = infer_layout(job.ranks, job.world_size, job.collectives, 1);
   return job;
 }
 
