@@ -7,6 +7,7 @@
 #include <set>
 #include <tuple>
 
+#include "readers/huge_pages.h"
 #include "readers/kineto_checks.h"
 #include "readers/kineto_collectives.h"
 #include "readers/kineto_launches.h"
@@ -59,12 +60,17 @@ void name_lanes(KinetoDraft& draft) {
   }
 }
 
+// Columns of one width, one after another, each into the memory of the one before.
 template <typename T>
-void reorder(std::vector<T>& column, const std::vector<uint32_t>& order) {
+void reorder(const std::vector<uint32_t>& order, std::initializer_list<std::vector<T>*> columns) {
   std::vector<T> sorted;
-  sorted.reserve(column.size());
-  for (const uint32_t i : order) sorted.push_back(column[i]);
-  column.swap(sorted);
+  sorted.reserve(order.size());
+  prefer_huge_pages(sorted);
+  sorted.resize(order.size());
+  for (std::vector<T>* column : columns) {
+    for (size_t i = 0; i < order.size(); ++i) sorted[i] = (*column)[order[i]];
+    column->swap(sorted);
+  }
 }
 
 // Files are a few sorted runs one after another, which a merging sort finds nearly done.
@@ -73,8 +79,11 @@ void sort_spans(Spans& spans) {
     int64_t start_ns;
     uint32_t span;
   };
-  std::vector<Key> keys(spans.size());
-  for (size_t i = 0; i < keys.size(); ++i) keys[i] = {spans.start_ns[i], static_cast<uint32_t>(i)};
+  if (std::is_sorted(spans.start_ns.begin(), spans.start_ns.end(), std::less_equal<>())) return;
+  std::vector<Key> keys;
+  keys.reserve(spans.size());
+  prefer_huge_pages(keys);
+  for (size_t i = 0; i < spans.size(); ++i) keys.push_back({spans.start_ns[i], static_cast<uint32_t>(i)});
   std::stable_sort(keys.begin(), keys.end(), [&](const Key& a, const Key& b) {
     if (a.start_ns != b.start_ns) return a.start_ns < b.start_ns;
     return spans.duration_ns[a.span] > spans.duration_ns[b.span];
@@ -82,10 +91,10 @@ void sort_spans(Spans& spans) {
   std::vector<uint32_t> order(keys.size());
   for (size_t i = 0; i < keys.size(); ++i) order[i] = keys[i].span;
   std::vector<Key>().swap(keys);
-  reorder(spans.start_ns, order), reorder(spans.duration_ns, order), reorder(spans.name, order);
-  reorder(spans.kind, order), reorder(spans.lane, order), reorder(spans.step, order);
-  reorder(spans.micro_batch, order), reorder(spans.block, order), reorder(spans.collective, order);
-  reorder(spans.correlation, order), reorder(spans.bytes, order), reorder(spans.shapes, order);
+  reorder(order, {&spans.start_ns, &spans.duration_ns, &spans.correlation, &spans.bytes});
+  reorder(order, {&spans.name, &spans.block, &spans.shapes});
+  reorder(order, {&spans.lane, &spans.step, &spans.micro_batch, &spans.collective});
+  reorder(order, {&spans.kind});
 }
 
 void assign_steps(RankTimeline& timeline, const KinetoLaunches& launches) {
@@ -182,9 +191,11 @@ RankTimeline finish_kineto(KinetoDraft draft) {
   set_rank_and_world(draft);
   warn_of_damage(draft);
   const auto by_time = [](const auto& a, const auto& b) { return a.time_ns < b.time_ns; };
-  std::stable_sort(timeline.memory.begin(), timeline.memory.end(), by_time);
-  std::stable_sort(timeline.counters.begin(), timeline.counters.end(), by_time);
-  std::stable_sort(timeline.allocations.begin(), timeline.allocations.end(), by_time);
+  const auto sort = [&by_time](auto& samples) {
+    if (!std::is_sorted(samples.begin(), samples.end(), by_time))
+      std::stable_sort(samples.begin(), samples.end(), by_time);
+  };
+  sort(timeline.memory), sort(timeline.counters), sort(timeline.allocations);
   return std::move(timeline);
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "readers/decimal.h"
+#include "readers/huge_pages.h"
 #include "readers/kineto_header.h"
 #include "readers/kineto_names.h"
 
@@ -55,7 +56,14 @@ int32_t KinetoJoiner::lane(Table& table, int32_t number, KinetoCategory category
 }
 
 void KinetoJoiner::reserve(size_t spans) {
-  if (spans > draft_.timeline.spans.size()) draft_.timeline.spans.reserve(spans);
+  Spans& columns = draft_.timeline.spans;
+  if (spans <= columns.size()) return;
+  columns.reserve(spans);
+  for (auto* column : {&columns.start_ns, &columns.duration_ns, &columns.correlation, &columns.bytes})
+    prefer_huge_pages(*column);
+  for (auto* column : {&columns.name, &columns.block, &columns.shapes}) prefer_huge_pages(*column);
+  for (auto* column : {&columns.lane, &columns.step, &columns.micro_batch, &columns.collective})
+    prefer_huge_pages(*column);
 }
 
 void KinetoJoiner::add(size_t parser, const KinetoEvents& events) {
@@ -63,31 +71,26 @@ void KinetoJoiner::add(size_t parser, const KinetoEvents& events) {
   RankTimeline& timeline = draft_.timeline;
   Spans& spans = timeline.spans;
   const auto first = static_cast<uint32_t>(spans.size());
+  const size_t size = first + events.spans.size();
+  spans.start_ns.resize(size), spans.duration_ns.resize(size), spans.name.resize(size);
+  spans.kind.resize(size), spans.lane.resize(size), spans.step.resize(size);
+  spans.micro_batch.resize(size, -1), spans.block.resize(size, kNoString);
+  spans.collective.resize(size, -1), spans.correlation.resize(size), spans.bytes.resize(size);
+  spans.shapes.resize(size);
+  size_t i = first;
   for (const KinetoEvents::Span& span : events.spans) {
     const int32_t lane_id = lane(table, span.lane, span.category);
-    spans.start_ns.push_back(span.start_ns);
-    spans.duration_ns.push_back(span.duration_ns);
-    spans.name.push_back(id(table, span.name));
-    spans.kind.push_back(span.kind);
-    spans.lane.push_back(lane_id);
-    spans.step.push_back(span.step);
-    spans.micro_batch.push_back(-1);
-    spans.block.push_back(kNoString);
-    spans.collective.push_back(-1);
-    spans.correlation.push_back(span.correlation);
-    spans.bytes.push_back(span.bytes);
-    spans.shapes.push_back(id(table, span.shapes));
-    if (span.collective < 0) continue;
-    const bool kernel = span.category == KinetoCategory::kKernel && is_communication(span.kind);
-    if (!kernel && !span.announces && events.own.empty()) continue;
-    const int32_t collective =
-        add_collective(table, events.arguments[static_cast<size_t>(span.collective)]);
-    if (kernel || !events.own.empty()) spans.collective.back() = collective;
-    if (span.announces) {
-      draft_.announcements.push_back(
-          {lane_id, span.start_ns, span.start_ns + span.duration_ns, collective});
-      if (!kernel) spans.collective.back() = -1;
-    }
+    spans.start_ns[i] = span.start_ns;
+    spans.duration_ns[i] = span.duration_ns;
+    spans.name[i] = id(table, span.name);
+    spans.kind[i] = span.kind;
+    spans.lane[i] = lane_id;
+    spans.step[i] = span.step;
+    spans.correlation[i] = span.correlation;
+    spans.bytes[i] = span.bytes;
+    spans.shapes[i] = id(table, span.shapes);
+    if (span.collective >= 0) add_collective(table, events, span, lane_id, i);
+    ++i;
   }
   for (const KinetoEvents::Own& own : events.own) {
     draft_.own_spans.push_back({first + own.span,
@@ -121,7 +124,25 @@ const std::vector<int32_t>& KinetoJoiner::ranks_of(StringId text) {
   return it->second;
 }
 
-int32_t KinetoJoiner::add_collective(Table& table, const KinetoEvents::Arguments& arguments) {
+// Kernels have their own; record_param_comms tells those of the kernels launched inside it; our own
+// traces have them on any span.
+void KinetoJoiner::add_collective(Table& table,
+                                  const KinetoEvents& events,
+                                  const KinetoEvents::Span& span,
+                                  int32_t lane_id,
+                                  size_t index) {
+  const bool kernel = span.category == KinetoCategory::kKernel && is_communication(span.kind);
+  if (!kernel && !span.announces && events.own.empty()) return;
+  const int32_t collective =
+      collective_of(table, events.arguments[static_cast<size_t>(span.collective)]);
+  if (span.announces) {
+    draft_.announcements.push_back(
+        {lane_id, span.start_ns, span.start_ns + span.duration_ns, collective});
+  }
+  if (kernel || !span.announces) draft_.timeline.spans.collective[index] = collective;
+}
+
+int32_t KinetoJoiner::collective_of(Table& table, const KinetoEvents::Arguments& arguments) {
   RankTimeline& timeline = draft_.timeline;
   Collective out;
   const std::string name = collective_from_c10d(timeline.strings[id(table, arguments.name)]);

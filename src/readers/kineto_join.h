@@ -35,7 +35,12 @@ class KinetoJoiner {
   }
   StringId learn_text(Table& table, uint32_t number);
   int32_t lane(Table& table, int32_t number, KinetoCategory category);
-  int32_t add_collective(Table& table, const KinetoEvents::Arguments& arguments);
+  void add_collective(Table& table,
+                      const KinetoEvents& events,
+                      const KinetoEvents::Span& span,
+                      int32_t lane_id,
+                      size_t index);
+  int32_t collective_of(Table& table, const KinetoEvents::Arguments& arguments);
   void note_group(const Collective& collective, StringId description, const std::vector<int32_t>& ranks);
   const std::vector<int32_t>& ranks_of(StringId text);
 
