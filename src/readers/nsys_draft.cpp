@@ -38,13 +38,13 @@ int32_t NsysDraft::thread_lane(int64_t thread, const std::string& name) {
 void NsysDraft::choose_steps() {
   step_number_.assign(events.size(), -1);
   // Of each family of names on each thread the time that it covers; nested steps cover less.
-  std::map<std::pair<std::string, int32_t>, std::pair<int64_t, std::vector<size_t>>> families;
+  std::map<std::pair<std::string, int32_t>, std::pair<double, std::vector<size_t>>> families;
   for (size_t i = 0; i < events.size(); ++i) {
     if (!events[i].range) continue;
     const StepName step = step_name(timeline.strings[events[i].name]);
     if (step.family.empty()) continue;
     auto& [time, members] = families[{step.family, events[i].lane}];
-    time += events[i].end_ns - events[i].start_ns;
+    time += static_cast<double>(events[i].end_ns - events[i].start_ns);
     members.push_back(i);
   }
   const auto best = std::max_element(families.begin(), families.end(), [](auto& a, auto& b) {
@@ -197,6 +197,19 @@ void NsysDraft::fill() {
 }
 
 void NsysDraft::finish() {
+  // Times count from the session's start: beyond 13 days they are damage.
+  constexpr int64_t kLongest = int64_t{1} << 50;
+  const size_t before = events.size();
+  std::erase_if(events, [](const NsysEvent& event) {
+    return event.start_ns < -kLongest || event.start_ns > kLongest || event.end_ns < -kLongest ||
+           event.end_ns > kLongest;
+  });
+  if (events.size() < before) {
+    timeline.warnings.push_back(
+        format("%zu events lie more than 13 days from the session's start: "
+               "left out as damaged",
+               before - events.size()));
+  }
   choose_steps();
   find_launches();
   name_collectives();

@@ -90,9 +90,9 @@ SqliteFile::SqliteFile(const std::string& path) : path_(path) {
     query("PRAGMA cell_size_check=ON", [](const SqliteRow&) {});
     query("SELECT name FROM sqlite_master WHERE type='table' AND sql NOT LIKE 'CREATE VIRTUAL%'",
           [&](const SqliteRow& row) { tables_[row.text(0)]; });
-    for (auto& [table, columns] : tables_) {
-      query("PRAGMA table_info(" + quoted(table) + ")",
-            [&](const SqliteRow& row) { columns.insert(row.text(1)); });
+    for (auto& table : tables_) {
+      query("PRAGMA table_info(" + quoted(table.first) + ")",
+            [&](const SqliteRow& row) { table.second.insert(row.text(1)); });
     }
   } catch (...) {
     sqlite3_close(database_);

@@ -162,5 +162,21 @@ TEST(MemorySnapshot, AListThatRepeatsAnEventIsNotBelievedTwice) {
   EXPECT_NE(s.warnings[0].find("stand twice"), std::string::npos);
 }
 
+TEST(MemorySnapshot, ImpossibleSizesAreTakenAsNothing) {
+  TemporaryFolder folder;
+  // {"device_traces": [[{"action": "alloc", "size": -1}]]}
+  const std::string bytes =
+      "\x80\x04}\x8c\x0d"
+      "device_traces]](}(\x8c\x06"
+      "action\x8c\x05"
+      "alloc\x8c\x04"
+      "sizeJ\xff\xff\xff\xffueas.";
+  const AllocatorSnapshot s = read_memory_snapshot(write_file(folder / "p", bytes));
+  ASSERT_EQ(s.history.at(0).size(), 1u);
+  EXPECT_EQ(s.history[0][0].size_bytes, 0);
+  ASSERT_FALSE(s.warnings.empty());
+  EXPECT_NE(s.warnings[0].find("1 sizes are negative"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace vitrine
