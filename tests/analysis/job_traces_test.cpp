@@ -127,9 +127,9 @@ TEST_F(JobTraces, OneForwardOneBackwardOfTwoMicroBatches) {
 TEST_F(JobTraces, EightRanksOfDlrmNameTheLatestArrivals) {
   const std::string archive = shared_data() + "/traces/public/dlrm_8ranks.tar.gz";
   if (!std::filesystem::exists(archive)) GTEST_SKIP() << "no " << archive;
-  const TemporaryFolder folder("dlrm");
+  const TemporaryFolder folder;
   const std::string command =
-      "tar -xzf '" + archive + "' --strip-components 1 -C '" + folder.path().string() + "'";
+      "tar -xzf '" + archive + "' --strip-components 1 -C '" + folder.path() + "'";
   ASSERT_EQ(std::system(command.c_str()), 0);
   std::vector<RankFacts> ranks;
   for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
