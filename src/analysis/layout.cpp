@@ -80,7 +80,10 @@ class Inference {
     for (size_t i = 0; i < rank.groups.size(); ++i) {
       const GroupUse& group = rank.groups[i];
       if (group.size <= 1) continue;
-      if (only >= 0 && rank.groups[static_cast<size_t>(only)].ranks != group.ranks) return -1;
+      if (only >= 0 &&
+          (group.ranks.empty() || rank.groups[static_cast<size_t>(only)].ranks != group.ranks)) {
+        return -1;
+      }
       if (only < 0) only = static_cast<int32_t>(i);
     }
     return only;
