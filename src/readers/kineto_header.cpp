@@ -37,7 +37,9 @@ Json parsed(std::string_view value) {
 }
 
 int32_t small(const Json& value) {
-  const int64_t number = first_integer(text_of(value));
+  const std::string text = text_of(value);
+  if (text.find_first_of("0123456789") == std::string::npos) return -1;
+  const int64_t number = first_integer(text);
   return number < 0 || number > INT32_MAX ? -1 : static_cast<int32_t>(number);
 }
 

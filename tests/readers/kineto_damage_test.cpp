@@ -1,6 +1,7 @@
 // Traces that are not whole or not true: what is kept, what is said of the rest, and what is
 // refused.
 #include <gtest/gtest.h>
+#include <zlib.h>
 
 #include "core/error.h"
 #include "core/json.h"
@@ -263,8 +264,8 @@ class KinetoGzip : public testing::Test {
     whole_ = read_text_file(folder_ / "t.json.gz");
   }
   RankTimeline read_bytes(const std::string& bytes) {
-    write_text_file(folder_ / "other.json.gz", bytes);
-    return read_kineto(folder_ / "other.json.gz");
+    write_text_file(folder_ / "rank0.json.gz", bytes);
+    return read_kineto(folder_ / "rank0.json.gz");
   }
   TemporaryFolder folder_;
   std::string whole_;
@@ -283,7 +284,7 @@ TEST_F(KinetoGzip, ACutStreamKeepsWhatCouldBeInflated) {
       EXPECT_WARNING(part, "cut short");
       some |= part.spans.size() > 0 && part.spans.size() < all;
     } catch (const IoError& error) {
-      EXPECT_NE(std::string(error.what()).find("other.json.gz"), std::string::npos);
+      EXPECT_NE(std::string(error.what()).find("rank0.json.gz"), std::string::npos);
     }
   }
   EXPECT_TRUE(some);
@@ -294,16 +295,35 @@ TEST_F(KinetoGzip, AWrongChecksumIsSaid) {
   EXPECT_WARNING(read_bytes(whole_), "damaged");
 }
 
-TEST_F(KinetoGzip, MembersOneAfterAnotherAreOneText) {
-  const auto packed = [this](const std::string& text) {
-    // The writer's own text, cut in two, each half packed by gzip's stored blocks.
-    (void)text;
-    return whole_;
+// Stored blocks need no compressor: the bytes stand there as they are (RFC 1951, 1952).
+std::string stored_member(const std::string& text) {
+  const auto crc = static_cast<uint32_t>(
+      crc32(0, reinterpret_cast<const Bytef*>(text.data()), static_cast<uInt>(text.size())));
+  const auto little = [](uint32_t value, int bytes) {
+    std::string out;
+    for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i) & 255);
+    return out;
   };
-  (void)packed;
-  const RankTimeline t = read_bytes(whole_ + std::string(512, '\0'));  // padded by tape tools
-  EXPECT_TRUE(t.warnings.empty());
+  const auto size = static_cast<uint32_t>(text.size());
+  return std::string("\x1f\x8b\x08\0\0\0\0\0\0\xff\x01", 11) + little(size, 2) +
+         little(~size & 0xffff, 2) + text + little(crc, 4) + little(size, 4);
+}
+
+TEST_F(KinetoGzip, MembersOneAfterAnotherAreOneText) {
+  const std::string text = trace(launch(1, 0) + "," + kernel("a", 1));
+  const RankTimeline t =
+      read_bytes(stored_member(text.substr(0, 40)) + stored_member(text.substr(40)));
+  EXPECT_EQ(names(t), (Names{"cudaLaunchKernel", "a"}));
+  EXPECT_TRUE(t.warnings.empty()) << t.warnings[0];
+}
+
+TEST_F(KinetoGzip, PaddingIsPassedOverAndAnythingElseBehindTheDataIsSaid) {
+  EXPECT_TRUE(read_bytes(whole_ + std::string(512, '\0')).warnings.empty());
   EXPECT_WARNING(read_bytes(whole_ + "junk"), "not gzip follows");
+}
+
+TEST_F(KinetoGzip, AStreamOfNothingIsEmpty) {
+  EXPECT_THROW(read_bytes(stored_member("")), IoError);
 }
 
 }  // namespace
