@@ -181,10 +181,12 @@ void KinetoHeader::read_log(std::string_view value) {
     const std::string& text = line.get_ref<const std::string&>();
     const auto count_of = [&text](const char* what) {
       const size_t at = text.find(what);
-      return at == std::string::npos ? int64_t{0} : first_integer(text.substr(at + std::strlen(what)));
+      return at == std::string::npos ? int64_t{0}
+                                     : first_integer(text.substr(at + std::strlen(what)));
     };
     if (text.find("Record counts:") == std::string::npos) continue;
-    const int64_t outside = count_of("Out-of-range ="), lost = count_of("Invalid ext correlations =");
+    const int64_t outside = count_of("Out-of-range ="),
+                  lost = count_of("Invalid ext correlations =");
     if (outside > 0 || lost > 0) {
       draft_.timeline.warnings.push_back(
           "the profiler says that it left out " + std::to_string(outside) +

@@ -164,7 +164,8 @@ TEST(KinetoReal, DeepInputsAreReadWithWhatTheyHave) {
   const RankTimeline large = read_kineto(
       folder + "hta__large_integer_trace__rank-70.Mar_25_20_48_12.2861.pt.trace.json.gz");
   EXPECT_EQ(large.rank, 70);
-  const RankTimeline no_rank = read_kineto(folder + "hta__rank_unavailable__rank_not_found.json.gz");
+  const RankTimeline no_rank =
+      read_kineto(folder + "hta__rank_unavailable__rank_not_found.json.gz");
   EXPECT_EQ(no_rank.info.at("rank.known"), "no");
   EXPECT_FALSE(no_rank.warnings.empty());
   EXPECT_GT(no_rank.spans.size(), 2000u);

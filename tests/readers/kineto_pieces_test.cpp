@@ -1,4 +1,5 @@
-// Wherever a text is cut into pieces, and however many threads parse them, the timeline is the same.
+// Wherever a text is cut into pieces, and however many threads parse them, the timeline is the
+// same.
 #include <gtest/gtest.h>
 
 #include "core/json.h"
@@ -40,10 +41,13 @@ std::string confusing() {
     const std::string n = std::to_string(i);
     events += R"({"ph":"X","cat":"cpu_op","name":"op )" + n +
               R"( , {\"ph\": 1}, {","pid":1,"tid":)" + std::to_string(i % 3) + R"(,"ts":)" +
-              std::to_string(1000 - i) + R"(,"dur":1.5,"args":{"x":[{"name":1},{"ph":2},{"args":[]}],
-              "Input Dims":[[)" + n + R"(, 8], []]}},
+              std::to_string(1000 - i) +
+              R"(,"dur":1.5,"args":{"x":[{"name":1},{"ph":2},{"args":[]}],
+              "Input Dims":[[)" +
+              n + R"(, 8], []]}},
   {"ph":"s","id":1,"pid":1,"tid":1,"ts":5,"cat":"ac2g","name":", {\"ph\":"}, {"ph": "i", "name": "[memory]",
-   "ts": )" + n + R"(, "args": {"Bytes": 1, "Total Allocated": )" + n + R"(}},
+   "ts": )" + n +
+              R"(, "args": {"Bytes": 1, "Total Allocated": )" + n + R"(}},
 )";
   }
   return R"({"schemaVersion": 1, "traceEvents": [)" + events +
@@ -63,7 +67,8 @@ TEST(KinetoPieces, CutsAtEveryPlaceGiveOneTimeline) {
     ASSERT_EQ(everything(read(text, bytes, 1)), expected) << bytes;
   }
   for (const size_t bytes : {100, 1000, 4000}) {
-    for (const int threads : {2, 3}) ASSERT_EQ(everything(read(text, bytes, threads)), expected) << bytes;
+    for (const int threads : {2, 3})
+      ASSERT_EQ(everything(read(text, bytes, threads)), expected) << bytes;
   }
 }
 
@@ -85,6 +90,19 @@ TEST(KinetoPieces, ACutFileIsCutAtTheSamePlace) {
     const std::string part = text.substr(0, size);
     ASSERT_EQ(everything(read(part, 100, 2)), everything(read(part, size_t{1} << 20, 1))) << size;
   }
+}
+
+TEST(KinetoPieces, ASecondListOfEventsIsReadToo) {
+  const std::string event =
+      R"({"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,"ts":1,"dur":1})";
+  const std::string other =
+      R"({"ph":"X","cat":"cpu_op","name":"b","pid":1,"tid":2,"ts":2,"dur":1})";
+  const RankTimeline t = read(
+      "{\"traceEvents\": [" + event + "," + other + "], \"traceEvents\": [" + other + "]}", 64, 1);
+  ASSERT_EQ(t.spans.size(), 3u);
+  EXPECT_EQ(t.strings[t.spans.name[0]], "a");
+  EXPECT_EQ(t.strings[t.spans.name[2]], "b");
+  EXPECT_EQ(t.lanes.size(), 2u);
 }
 
 TEST(KinetoPieces, OurOwnTracesToo) {
