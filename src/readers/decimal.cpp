@@ -13,7 +13,8 @@ constexpr int kMostDigits = 36;  // more than this is no time, and would not fit
 
 }  // namespace
 
-// Digits with at most three behind a point, as nearly every time is written; false = something else.
+// Digits with at most three behind a point, as nearly every time is written; false = something
+// else.
 static bool plain_microseconds(std::string_view text, int64_t& ns) {
   if (text.empty() || text.size() > 20) return false;
   uint64_t value = 0;

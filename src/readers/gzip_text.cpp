@@ -20,7 +20,9 @@ enum class Progress : uint8_t { kGoesOn, kMemberEnds, kDamaged };
 #ifdef VITRINE_HAVE_ISAL
 class Inflater {
  public:
-  Inflater() : state_(std::make_unique<inflate_state>()) { isal_inflate_init(state_.get()), begin(); }
+  Inflater() : state_(std::make_unique<inflate_state>()) {
+    isal_inflate_init(state_.get()), begin();
+  }
   void begin() {
     isal_inflate_reset(state_.get());
     state_->crc_flag = ISAL_GZIP;

@@ -18,8 +18,9 @@ void prefer_huge_pages(std::vector<T>& column) {
   const uintptr_t first = (begin + kHuge - 1) / kHuge * kHuge;
   const uintptr_t last = (begin + column.capacity() * sizeof(T)) / kHuge * kHuge;
   if (first < last) {
-    (void)madvise(
-        reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);  // NOLINT(performance-no-int-to-ptr)
+    (void)madvise(reinterpret_cast<void*>(first),
+                  last - first,
+                  MADV_HUGEPAGE);  // NOLINT(performance-no-int-to-ptr)
   }
 #endif
 }

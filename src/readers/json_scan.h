@@ -29,6 +29,12 @@ inline bool ends_scalar(char c) {
          c == '\0';
 }
 
+// Numbers, true, false, null, and the NaN and Infinity of Python's writer.
+inline bool begins_scalar(char c) {
+  return (c >= '0' && c <= '9') || c == '-' || c == 't' || c == 'f' || c == 'n' || c == 'N' ||
+         c == 'I';
+}
+
 // The closing quote of the string whose first character is at `p`, or null where the text ends
 // first. Sets `special` when the bytes are not the text itself, or might not be: escapes, control
 // characters, anything beyond ASCII.
@@ -132,6 +138,7 @@ inline Outcome skip_value(const char*& p, const char* end) {
     const char open = *p++;
     return skip_nested(p, end, open);
   }
+  if (p < end && !begins_scalar(*p)) return Outcome::kBad;
   const char* begin = p;
   while (!ends_scalar(*p) && *p != '"' && *p != '{' && *p != '[' && *p != ':') ++p;
   if (p >= end) return Outcome::kIncomplete;  // more digits may follow

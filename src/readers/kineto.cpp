@@ -94,14 +94,14 @@ class Reader {
     }
     const bool json = std::isdigit(static_cast<unsigned char>(first)) != 0 || first == '"' ||
                       text.starts_with("true") || text.starts_with("null");
-    throw IoError(
-        format("%s is no trace: expected Chrome-trace JSON of PyTorch Profiler or of vitrine train, "
-               "which begins with { or [, but it begins with %s (bytes %s)%s",
-               path_.c_str(),
-               what_it_is(text, json),
-               bytes.c_str(),
-               text.starts_with("\x89PNG") ? "; give a trace, a folder of traces or a run folder"
-                                           : "; was it made by another tool?"));
+    throw IoError(format(
+        "%s is no trace: expected Chrome-trace JSON of PyTorch Profiler or of vitrine train, "
+        "which begins with { or [, but it begins with %s (bytes %s)%s",
+        path_.c_str(),
+        what_it_is(text, json),
+        bytes.c_str(),
+        text.starts_with("\x89PNG") ? "; give a trace, a folder of traces or a run folder"
+                                    : "; was it made by another tool?"));
   }
   static const char* what_it_is(std::string_view text, bool json) {
     if (text.starts_with("\x89PNG")) return "the mark of a PNG picture";
@@ -135,9 +135,10 @@ class Reader {
     for (size_t from = at_;;) {
       const size_t found = text_.view().find(kKey, from);
       if (found != std::string_view::npos) {
-        warn(format("the metadata before the events are not whole JSON (byte %llu): devices, ranks "
-                    "or groups may be missing",
-                    place()));
+        warn(
+            format("the metadata before the events are not whole JSON (byte %llu): devices, ranks "
+                   "or groups may be missing",
+                   place()));
         at_ = found;
         return true;
       }
@@ -148,10 +149,11 @@ class Reader {
 
   void stopped(HeaderStop stop) {
     if (header_.events_seen()) {
-      warn(format("the metadata behind the events %s at byte %llu: devices, ranks or groups may be "
-                  "missing",
-                  stop == HeaderStop::kMore ? "are cut" : "are not JSON",
-                  place()));
+      warn(
+          format("the metadata behind the events %s at byte %llu: devices, ranks or groups may be "
+                 "missing",
+                 stop == HeaderStop::kMore ? "are cut" : "are not JSON",
+                 place()));
       return;
     }
     if (stop == HeaderStop::kEnd) {
@@ -160,28 +162,30 @@ class Reader {
                     "JSON of PyTorch Profiler or of vitrine train)");
     }
     const std::string problem = source_.problem();
-    throw IoError(format("%s is not whole JSON: it %s at byte %llu of its text, before any "
-                         "\"traceEvents\"%s%s; was it cut, or is it another kind of file?",
-                         path_.c_str(),
-                         stop == HeaderStop::kMore ? "ends" : "can't be read on",
-                         stop == HeaderStop::kMore
-                             ? static_cast<unsigned long long>(begin_ + text_.size())
-                             : place(),
-                         problem.empty() ? "" : "; ",
-                         problem.c_str()));
+    throw IoError(
+        format("%s is not whole JSON: it %s at byte %llu of its text, before any "
+               "\"traceEvents\"%s%s; was it cut, or is it another kind of file?",
+               path_.c_str(),
+               stop == HeaderStop::kMore ? "ends" : "can't be read on",
+               stop == HeaderStop::kMore ? static_cast<unsigned long long>(begin_ + text_.size())
+                                         : place(),
+               problem.empty() ? "" : "; ",
+               problem.c_str()));
   }
 
   void read_events() {
     text_.erase_front(at_);
     begin_ += at_;
     at_ = 0;
+    joiner_.begin();
     KinetoPieces pieces(source_, joiner_, options_);
     begin_ = pieces.run(text_, begin_);
     cut_ = pieces.cut();
     if (cut_) {
-      warn(format("the list of events ends without its bracket at byte %llu: the file was cut, or "
-                  "its writer interrupted; what stands before is kept",
-                  static_cast<unsigned long long>(pieces.cut_at())));
+      warn(
+          format("the list of events ends without its bracket at byte %llu: the file was cut, or "
+                 "its writer interrupted; what stands before is kept",
+                 static_cast<unsigned long long>(pieces.cut_at())));
     }
   }
 
@@ -200,7 +204,7 @@ class Reader {
   KinetoDraft draft_;
   KinetoHeader header_;
   KinetoJoiner joiner_;
-  PaddedText text_;     // from byte begin_ of the whole on
+  PaddedText text_;  // from byte begin_ of the whole on
   uint64_t begin_ = 0;
   size_t at_ = 0;
   bool cut_ = false, ended_ = false, looked_for_events_ = false;

@@ -11,7 +11,7 @@ struct KinetoEvent {
   char phase = 0;
   std::string_view category, name, pid, tid, ts, duration;
   bool named = false;
-  bool passed_over = false;  // not wanted, so not read to its end
+  bool passed_over = false;    // not wanted, so not read to its end
   const char* args = nullptr;  // passed over, to be read when the event is known
 
   // Arguments; numbers as text, empty = not there.

@@ -31,6 +31,11 @@ bool ends_value(const char* p) {
   return *p == ',' || *p == '}' || *p == ']' || *p == '\0';
 }
 
+// Whether mending gave an event, or merely something between two quotes.
+bool is_whole(const KinetoEvent& event) {
+  return event.passed_over || event.phase == 'M' || (event.named && !event.ts.empty());
+}
+
 bool is_event_key(std::string_view key) {
   for (const char* known :
        {"ph", "cat", "name", "pid", "tid", "ts", "dur", "args", "id", "bp", "s", "tts", "tdur"}) {
@@ -162,7 +167,7 @@ KinetoEventParser::Step KinetoEventParser::parse_entry(const char*& p, bool give
       event = KinetoEvent{};
       const Outcome mended = parse_event(p, event);
       lenient_ = false;
-      if (mended == Outcome::kOk) {
+      if (mended == Outcome::kOk && is_whole(event)) {
         out_->damage.repaired.add(at);
         outcome = mended;
       }
@@ -333,6 +338,7 @@ Outcome KinetoEventParser::scan_token(const char*& p, std::string_view& text) {
     if (p == nullptr) return p = end_, Outcome::kIncomplete;
   } else {
     while (p < end_ && !(*p == '"' && ends_value(p))) {
+      if (*p == '{' && event_begins(begin_, p)) return Outcome::kBad;
       if (static_cast<size_t>(++p - begin) > kLongestMended) return Outcome::kBad;
     }
     if (p >= end_) return Outcome::kIncomplete;

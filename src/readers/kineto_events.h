@@ -29,14 +29,14 @@ struct Tally {
 };
 
 struct KinetoDamage {
-  Tally lost;          // events that are no JSON: left out, reading went on at the next
-  Tally repaired;      // unescaped quotes: the text up to the quote that ends the value was taken
-  Tally controls;      // raw newlines and other control characters in strings: kept
-  Tally escapes;       // unknown escapes in strings: kept as they stand
-  Tally utf8;          // strings with bytes that are no UTF-8
-  Tally no_events;     // entries of the list that are no events: numbers, no name, no time
-  Tally negative;      // durations below zero, taken as 0
-  Tally never_run;     // device work with time 0 and duration 0
+  Tally lost;       // events that are no JSON: left out, reading went on at the next
+  Tally repaired;   // unescaped quotes: the text up to the quote that ends the value was taken
+  Tally controls;   // raw newlines and other control characters in strings: kept
+  Tally escapes;    // unknown escapes in strings: kept as they stand
+  Tally utf8;       // strings with bytes that are no UTF-8
+  Tally no_events;  // entries of the list that are no events: numbers, no name, no time
+  Tally negative;   // durations below zero, taken as 0
+  Tally never_run;  // device work with time 0 and duration 0
   void add(const KinetoDamage& other);
 };
 
@@ -131,7 +131,7 @@ class KinetoEventParser {
 
   const bool python_functions_;
   RawStrings strings_;
-  std::vector<NameFacts> facts_;       // by number of the name
+  std::vector<NameFacts> facts_;  // by number of the name
   std::vector<KinetoEvents::Lane> lanes_;
   std::unordered_map<std::string, int32_t> lane_numbers_;
   int32_t recent_lanes_[4] = {-1, -1, -1, -1};

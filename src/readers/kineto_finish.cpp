@@ -83,7 +83,8 @@ void sort_spans(Spans& spans) {
   std::vector<Key> keys;
   keys.reserve(spans.size());
   prefer_huge_pages(keys);
-  for (size_t i = 0; i < spans.size(); ++i) keys.push_back({spans.start_ns[i], static_cast<uint32_t>(i)});
+  for (size_t i = 0; i < spans.size(); ++i)
+    keys.push_back({spans.start_ns[i], static_cast<uint32_t>(i)});
   std::stable_sort(keys.begin(), keys.end(), [&](const Key& a, const Key& b) {
     if (a.start_ns != b.start_ns) return a.start_ns < b.start_ns;
     return spans.duration_ns[a.span] > spans.duration_ns[b.span];
@@ -158,7 +159,8 @@ void set_rank_and_world(KinetoDraft& draft) {
   }
   if (!draft.world_size_known) {
     const auto widen = [&timeline](const std::vector<int32_t>& ranks) {
-      for (const int32_t rank : ranks) timeline.world_size = std::max(timeline.world_size, rank + 1);
+      for (const int32_t rank : ranks)
+        timeline.world_size = std::max(timeline.world_size, rank + 1);
     };
     for (const Collective& collective : timeline.collectives) widen(collective.ranks);
     for (const ProcessGroup& group : timeline.groups) widen(group.ranks);

@@ -37,7 +37,9 @@ Json parsed(std::string_view value) {
 }
 
 int32_t small(const Json& value) {
-  const int64_t number = first_integer(text_of(value));
+  const std::string text = text_of(value);
+  if (text.find_first_of("0123456789") == std::string::npos) return -1;
+  const int64_t number = first_integer(text);
   return number < 0 || number > INT32_MAX ? -1 : static_cast<int32_t>(number);
 }
 
@@ -179,10 +181,12 @@ void KinetoHeader::read_log(std::string_view value) {
     const std::string& text = line.get_ref<const std::string&>();
     const auto count_of = [&text](const char* what) {
       const size_t at = text.find(what);
-      return at == std::string::npos ? int64_t{0} : first_integer(text.substr(at + std::strlen(what)));
+      return at == std::string::npos ? int64_t{0}
+                                     : first_integer(text.substr(at + std::strlen(what)));
     };
     if (text.find("Record counts:") == std::string::npos) continue;
-    const int64_t outside = count_of("Out-of-range ="), lost = count_of("Invalid ext correlations =");
+    const int64_t outside = count_of("Out-of-range ="),
+                  lost = count_of("Invalid ext correlations =");
     if (outside > 0 || lost > 0) {
       draft_.timeline.warnings.push_back(
           "the profiler says that it left out " + std::to_string(outside) +

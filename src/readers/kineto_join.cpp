@@ -59,7 +59,8 @@ void KinetoJoiner::reserve(size_t spans) {
   Spans& columns = draft_.timeline.spans;
   if (spans <= columns.size()) return;
   columns.reserve(spans);
-  for (auto* column : {&columns.start_ns, &columns.duration_ns, &columns.correlation, &columns.bytes})
+  for (auto* column :
+       {&columns.start_ns, &columns.duration_ns, &columns.correlation, &columns.bytes})
     prefer_huge_pages(*column);
   for (auto* column : {&columns.name, &columns.block, &columns.shapes}) prefer_huge_pages(*column);
   for (auto* column : {&columns.lane, &columns.step, &columns.micro_batch, &columns.collective})
@@ -177,7 +178,9 @@ int32_t KinetoJoiner::collective_of(Table& table, const KinetoEvents::Arguments&
 }
 
 // A group that only collectives name is known as far as they tell.
-void KinetoJoiner::note_group(const Collective& collective, StringId description, const std::vector<int32_t>& ranks) {
+void KinetoJoiner::note_group(const Collective& collective,
+                              StringId description,
+                              const std::vector<int32_t>& ranks) {
   if (collective.group == kNoString) return;
   const auto [it, added] = groups_.try_emplace(collective.group, draft_.groups_seen.size());
   if (added) {

@@ -13,6 +13,8 @@ class KinetoJoiner {
  public:
   KinetoJoiner(KinetoDraft& draft, size_t parsers) : draft_(draft), tables_(parsers) {}
 
+  // All parsers are new, and count from 0.
+  void begin() { tables_.assign(tables_.size(), {}); }
   // What is new in the numbering of a parser: for every piece, also one whose events are not kept.
   void learn(size_t parser, KinetoEvents& events);
   // The events themselves.
@@ -41,7 +43,9 @@ class KinetoJoiner {
                       int32_t lane_id,
                       size_t index);
   int32_t collective_of(Table& table, const KinetoEvents::Arguments& arguments);
-  void note_group(const Collective& collective, StringId description, const std::vector<int32_t>& ranks);
+  void note_group(const Collective& collective,
+                  StringId description,
+                  const std::vector<int32_t>& ranks);
   const std::vector<int32_t>& ranks_of(StringId text);
 
   static constexpr StringId kUnknown = ~StringId{0};
@@ -49,7 +53,7 @@ class KinetoJoiner {
   std::vector<Table> tables_;
   std::map<std::pair<std::string, std::string>, int32_t> lane_ids_;
   std::map<StringId, std::vector<int32_t>> ranks_;  // by the text that lists them
-  std::map<StringId, size_t> groups_;               // seen in collectives: place in draft.groups_seen
+  std::map<StringId, size_t> groups_;  // seen in collectives: place in draft.groups_seen
 };
 
 }  // namespace vitrine

@@ -170,6 +170,7 @@ void KinetoLaunches::warn() const {
   auto& warnings = draft_.timeline.warnings;
   const Spans& spans = draft_.timeline.spans;
   int64_t work = 0, unlaunched = 0, before = 0, farthest = 0;
+  std::vector<bool> answered(spans.size());  // launches that device work belongs to
   for (size_t i = 0; i < spans.size(); ++i) {
     if (device_[static_cast<size_t>(spans.lane[i])] == 0) continue;
     if (spans.kind[i] != SpanKind::kKernel && spans.kind[i] != SpanKind::kCopy &&
@@ -180,10 +181,26 @@ void KinetoLaunches::warn() const {
     const uint32_t launch = launch_of(i);
     if (launch == kNone) {
       ++unlaunched;
-    } else if (spans.start_ns[i] < spans.start_ns[launch]) {
+      continue;
+    }
+    answered[launch] = true;
+    if (spans.start_ns[i] < spans.start_ns[launch]) {
       ++before;
       farthest = std::max(farthest, spans.start_ns[launch] - spans.start_ns[i]);
     }
+  }
+  int64_t launches = 0, unanswered = 0;
+  std::vector<int8_t> is_launch_name(draft_.timeline.strings.size(), -1);
+  for (size_t i = 0; i < spans.size(); ++i) {
+    if (!is_launch(i)) continue;
+    int8_t& launches_kernel = is_launch_name[spans.name[i]];
+    if (launches_kernel < 0) {
+      const std::string& name = draft_.timeline.strings[spans.name[i]];
+      launches_kernel = name.find("LaunchKernel") != std::string::npos;
+    }
+    if (launches_kernel == 0) continue;
+    ++launches;
+    unanswered += !answered[i];
   }
   if (before > 0) {
     warnings.push_back(format(
@@ -199,6 +216,13 @@ void KinetoLaunches::warn() const {
         "by time alone",
         static_cast<long long>(unlaunched),
         static_cast<long long>(work)));
+  }
+  // At the ends of a recording some are always missing.
+  if (work > 0 && unanswered > 10 && unanswered * 20 > launches) {
+    warnings.push_back(
+        format("%lld of %lld kernel launches have no kernel: the profiler lost device work",
+               static_cast<long long>(unanswered),
+               static_cast<long long>(launches)));
   }
   if (processes_.size() > 1) {
     warnings.push_back(

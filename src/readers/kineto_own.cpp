@@ -48,9 +48,10 @@ void take_own_spans(KinetoDraft& draft) {
     } catch (const ConfigError&) {  // a kind of a newer version
     }
     spans.kind[i] = kind;
-    spans.name[i] = own.label != kNoString ? own.label
-                                           : timeline.strings.intern(own_name(
-                                                 timeline.strings[spans.name[i]], kind, seemed));
+    spans.name[i] =
+        own.label != kNoString
+            ? own.label
+            : timeline.strings.intern(own_name(timeline.strings[spans.name[i]], kind, seemed));
     spans.block[i] = own.block;
     spans.step[i] = own.step;
     spans.micro_batch[i] = own.micro_batch;

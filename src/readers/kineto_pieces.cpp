@@ -202,8 +202,7 @@ void KinetoPieces::parse_pending(bool at_end) {
     joiner_.learn(0, events_);
     const bool ended = events_.list_end != KinetoEvents::kNone;
     const bool unfinished = events_.unfinished != KinetoEvents::kNone;
-    const bool nothing_follows =
-        events_.spans.empty() && events_.allocations.empty() &&
+    const bool nothing_follows = events_.spans.empty() && events_.allocations.empty() &&
                                  events_.counters.empty() && events_.labels.empty();
     if (at_end && !ended && !unfinished && nothing_follows) {
       cut_at_ = pending_offset_;
@@ -211,7 +210,9 @@ void KinetoPieces::parse_pending(bool at_end) {
       return;  // the cut is told of by itself, not as damage
     }
     joiner_.add(0, events_);
-    const size_t used = ended ? events_.list_end : unfinished ? events_.unfinished : pending_.size();
+    const size_t used = ended        ? events_.list_end
+                        : unfinished ? events_.unfinished
+                                     : pending_.size();
     pending_offset_ += used;
     cut_at_ = pending_offset_;
     pending_.erase_front(used);

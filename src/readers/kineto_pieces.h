@@ -1,4 +1,5 @@
-// The list of events, cut into pieces that several threads parse while the text is still being read.
+// The list of events, cut into pieces that several threads parse while the text is still being
+// read.
 #pragma once
 
 #include <condition_variable>

@@ -18,7 +18,8 @@ namespace {
 
 class FileSource : public TextSource {
  public:
-  explicit FileSource(const std::string& path) : descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  explicit FileSource(const std::string& path)
+      : descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
     if (descriptor_ < 0) {
       throw IoError("cannot read " + path + ": " + std::strerror(errno));
     }
@@ -96,8 +97,7 @@ std::unique_ptr<TextSource> open_text_source(const std::string& path) {
   const std::string_view begin = file->peek();
   if (begin.empty()) {
     const std::string problem = file->problem();
-    throw IoError(problem.empty() ? path + " is empty"
-                                  : "cannot read " + path + ": " + problem);
+    throw IoError(problem.empty() ? path + " is empty" : "cannot read " + path + ": " + problem);
   }
   if (begin == "\x1f\x8b") return gzip_text_source(std::move(file));
   return file;

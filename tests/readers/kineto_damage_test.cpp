@@ -1,6 +1,7 @@
 // Traces that are not whole or not true: what is kept, what is said of the rest, and what is
 // refused.
 #include <gtest/gtest.h>
+#include <zlib.h>
 
 #include "core/error.h"
 #include "core/json.h"
@@ -51,7 +52,7 @@ std::string warning(const RankTimeline& t, const std::string& words) {
   }
   return "none with \"" + words + "\" among:\n" + all;
 }
-#define EXPECT_WARNING(timeline, words) \
+#define EXPECT_WARNING(timeline, words)                                    \
   EXPECT_EQ(warning(timeline, words).find("none with"), std::string::npos) \
       << warning(timeline, words)
 
@@ -87,7 +88,8 @@ TEST(KinetoDamage, ACutBeforeTheFirstEventIsAnErrorThatNamesFileAndPlace) {
 }
 
 TEST(KinetoDamage, UnescapedQuotesAreMended) {
-  const RankTimeline t = read(trace(launch(1, 0) + "," + kernel(R"(say "hi", now)", 1) + "," + kernel("b", 5)));
+  const RankTimeline t =
+      read(trace(launch(1, 0) + "," + kernel(R"(say "hi", now)", 1) + "," + kernel("b", 5)));
   EXPECT_EQ(names(t), (Names{"cudaLaunchKernel", R"(say "hi", now)", "b"}));
   EXPECT_WARNING(t, "1 events have unescaped quotes or backslashes");
 }
@@ -98,8 +100,8 @@ TEST(KinetoDamage, ABackslashBeforeTheLastQuoteIsMended) {
 }
 
 TEST(KinetoDamage, UnknownEscapesAndControlCharactersAreKept) {
-  const RankTimeline t = read(trace(kernel(R"(C:\dir)", 1) + "," + kernel("two\nlines\x01", 5) + "," +
-                                    kernel(R"(A\u00e9\ud83d\ude00\n\ud83d)", 9)));
+  const RankTimeline t = read(trace(kernel(R"(C:\dir)", 1) + "," + kernel("two\nlines\x01", 5) +
+                                    "," + kernel(R"(A\u00e9\ud83d\ude00\n\ud83d)", 9)));
   EXPECT_EQ(names(t),
             (Names{R"(C:\dir)", "two\nlines\x01", "A\xC3\xA9\xF0\x9F\x98\x80\n\xEF\xBF\xBD"}));
   EXPECT_WARNING(t, "1 texts have unknown escapes");
@@ -110,14 +112,17 @@ TEST(KinetoDamage, UnknownEscapesAndControlCharactersAreKept) {
 TEST(KinetoDamage, BadUtf8IsRepairedAndCountedEveryTime) {
   const RankTimeline t = read(
       trace(kernel("a\xFF", 1) + "," + kernel("a\xFF", 5) + "," + kernel("\xC3\xA9\xE2\x82", 9)));
-  EXPECT_EQ(names(t), (Names{"a\xEF\xBF\xBD", "a\xEF\xBF\xBD", "\xC3\xA9\xEF\xBF\xBD\xEF\xBF\xBD"}));
-  EXPECT_WARNING(t, "3 texts are not UTF-8: the bad bytes are shown as U+FFFD (the first at byte 17)");
+  EXPECT_EQ(names(t),
+            (Names{"a\xEF\xBF\xBD", "a\xEF\xBF\xBD", "\xC3\xA9\xEF\xBF\xBD\xEF\xBF\xBD"}));
+  EXPECT_WARNING(t,
+                 "3 texts are not UTF-8: the bad bytes are shown as U+FFFD (the first at byte 17)");
 }
 
 TEST(KinetoDamage, WhatIsNoJsonIsLeftOutUpToTheNextEvent) {
   const std::string before = launch(5, 1) + ",";
-  const RankTimeline t = read(trace(before + R"({"ph":"X","cat":kernel??,"name":"lost","args":{"a":1}},)" +
-                                    kernel("b", 5) + ", ,{\"ph\":\"X\" oops " + "," + kernel("c", 9)));
+  const RankTimeline t =
+      read(trace(before + R"({"ph":"X","cat":kernel??,"name":"lost","args":{"a":1}},)" +
+                 kernel("b", 5) + ", ,{\"ph\":\"X\" oops " + "," + kernel("c", 9)));
   EXPECT_EQ(names(t), (Names{"cudaLaunchKernel", "b", "c"}));
   const size_t at = std::string("{\"traceEvents\": [").size() + before.size();
   EXPECT_WARNING(t, "2 places are not JSON");
@@ -164,7 +169,8 @@ TEST(KinetoDamage, OverlappingKernelsOfOneStreamAreKeptAndCounted) {
   const RankTimeline t = read(trace(kernel("a", 1) + "," + kernel("b", 2) + "," + kernel("c", 4)));
   EXPECT_EQ(t.spans.size(), 3u);
   EXPECT_EQ(t.spans.duration_ns, (std::vector<int64_t>{2000, 2000, 2000}));
-  EXPECT_WARNING(t, "1 kernels begin before the one before them on their stream has ended, by up to 1000 ns");
+  EXPECT_WARNING(
+      t, "1 kernels begin before the one before them on their stream has ended, by up to 1000 ns");
 }
 
 TEST(KinetoDamage, ImpossibleDurationsAreClippedOnAmdCardsOnly) {
@@ -180,14 +186,21 @@ TEST(KinetoDamage, ImpossibleDurationsAreClippedOnAmdCardsOnly) {
 }
 
 TEST(KinetoDamage, KernelsThatBeginBeforeTheirLaunchAreCounted) {
-  const RankTimeline t = read(trace(launch(5, 9) + "," + launch(7, 6) + "," + kernel("a", 5) + "," +
-                                    kernel("b", 7)));
-  EXPECT_WARNING(t, "1 of 2 kernels and copies begin before the call that launched them, by up to 4000 ns");
+  const RankTimeline t =
+      read(trace(launch(5, 9) + "," + launch(7, 6) + "," + kernel("a", 5) + "," + kernel("b", 7)));
+  EXPECT_WARNING(
+      t, "1 of 2 kernels and copies begin before the call that launched them, by up to 4000 ns");
 }
 
 TEST(KinetoDamage, KernelsWithoutALaunchAreCounted) {
   const RankTimeline t = read(trace(launch(5, 1) + "," + kernel("a", 5) + "," + kernel("b", 8)));
   EXPECT_WARNING(t, "1 of 2 kernels and copies have no recorded launch");
+}
+
+TEST(KinetoDamage, LaunchesWhoseKernelsWereLostAreCounted) {
+  std::string events = kernel("a", 1);
+  for (int i = 0; i < 30; ++i) events += "," + launch(1 + i, i);
+  EXPECT_WARNING(read(trace(events)), "29 of 30 kernel launches have no kernel");
 }
 
 // Two ranks' files in one: both began to count their launches at 1.
@@ -206,7 +219,8 @@ TEST(KinetoDamage, CollidingCorrelationsOfAMergedFileAreToldApartByCard) {
   const RankTimeline t = read(trace(events));
   EXPECT_WARNING(t, "2 processes launch work in this file, and use the same correlation numbers");
   std::map<int64_t, std::vector<int32_t>> lanes;
-  for (size_t i = 0; i < t.spans.size(); ++i) lanes[t.spans.correlation[i]].push_back(t.spans.lane[i]);
+  for (size_t i = 0; i < t.spans.size(); ++i)
+    lanes[t.spans.correlation[i]].push_back(t.spans.lane[i]);
   size_t pairs = 0;
   for (const auto& [correlation, at] : lanes) {
     if (at.size() == 1) continue;
@@ -221,9 +235,10 @@ TEST(KinetoDamage, CollidingCorrelationsOfAMergedFileAreToldApartByCard) {
 }
 
 TEST(KinetoDamage, CollidingCorrelationsOnCardsOfOneNumberGoToTheLastLaunchBefore) {
-  const RankTimeline t = read(trace(launch(1, 10, "100") + "," + launch(1, 50, "200") + "," +
-                                    R"({"ph":"X","cat":"kernel","name":"a","pid":0,"tid":7,"ts":20,"dur":1,"args":{"correlation":1}},)" +
-                                    R"({"ph":"X","cat":"kernel","name":"b","pid":0,"tid":7,"ts":60,"dur":1,"args":{"correlation":1}})"));
+  const RankTimeline t = read(trace(
+      launch(1, 10, "100") + "," + launch(1, 50, "200") + "," +
+      R"({"ph":"X","cat":"kernel","name":"a","pid":0,"tid":7,"ts":20,"dur":1,"args":{"correlation":1}},)" +
+      R"({"ph":"X","cat":"kernel","name":"b","pid":0,"tid":7,"ts":60,"dur":1,"args":{"correlation":1}})"));
   ASSERT_EQ(t.spans.size(), 4u);  // by time: launch, a, launch, b
   EXPECT_EQ(t.spans.correlation[0], t.spans.correlation[1]);
   EXPECT_EQ(t.spans.correlation[2], t.spans.correlation[3]);
@@ -263,8 +278,8 @@ class KinetoGzip : public testing::Test {
     whole_ = read_text_file(folder_ / "t.json.gz");
   }
   RankTimeline read_bytes(const std::string& bytes) {
-    write_text_file(folder_ / "other.json.gz", bytes);
-    return read_kineto(folder_ / "other.json.gz");
+    write_text_file(folder_ / "rank0.json.gz", bytes);
+    return read_kineto(folder_ / "rank0.json.gz");
   }
   TemporaryFolder folder_;
   std::string whole_;
@@ -283,7 +298,7 @@ TEST_F(KinetoGzip, ACutStreamKeepsWhatCouldBeInflated) {
       EXPECT_WARNING(part, "cut short");
       some |= part.spans.size() > 0 && part.spans.size() < all;
     } catch (const IoError& error) {
-      EXPECT_NE(std::string(error.what()).find("other.json.gz"), std::string::npos);
+      EXPECT_NE(std::string(error.what()).find("rank0.json.gz"), std::string::npos);
     }
   }
   EXPECT_TRUE(some);
@@ -294,16 +309,35 @@ TEST_F(KinetoGzip, AWrongChecksumIsSaid) {
   EXPECT_WARNING(read_bytes(whole_), "damaged");
 }
 
-TEST_F(KinetoGzip, MembersOneAfterAnotherAreOneText) {
-  const auto packed = [this](const std::string& text) {
-    // The writer's own text, cut in two, each half packed by gzip's stored blocks.
-    (void)text;
-    return whole_;
+// Stored blocks need no compressor: the bytes stand there as they are (RFC 1951, 1952).
+std::string stored_member(const std::string& text) {
+  const auto crc = static_cast<uint32_t>(
+      crc32(0, reinterpret_cast<const Bytef*>(text.data()), static_cast<uInt>(text.size())));
+  const auto little = [](uint32_t value, int bytes) {
+    std::string out;
+    for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i) & 255);
+    return out;
   };
-  (void)packed;
-  const RankTimeline t = read_bytes(whole_ + std::string(512, '\0'));  // padded by tape tools
-  EXPECT_TRUE(t.warnings.empty());
+  const auto size = static_cast<uint32_t>(text.size());
+  return std::string("\x1f\x8b\x08\0\0\0\0\0\0\xff\x01", 11) + little(size, 2) +
+         little(~size & 0xffff, 2) + text + little(crc, 4) + little(size, 4);
+}
+
+TEST_F(KinetoGzip, MembersOneAfterAnotherAreOneText) {
+  const std::string text = trace(launch(1, 0) + "," + kernel("a", 1));
+  const RankTimeline t =
+      read_bytes(stored_member(text.substr(0, 40)) + stored_member(text.substr(40)));
+  EXPECT_EQ(names(t), (Names{"cudaLaunchKernel", "a"}));
+  EXPECT_TRUE(t.warnings.empty()) << t.warnings[0];
+}
+
+TEST_F(KinetoGzip, PaddingIsPassedOverAndAnythingElseBehindTheDataIsSaid) {
+  EXPECT_TRUE(read_bytes(whole_ + std::string(512, '\0')).warnings.empty());
   EXPECT_WARNING(read_bytes(whole_ + "junk"), "not gzip follows");
+}
+
+TEST_F(KinetoGzip, AStreamOfNothingIsEmpty) {
+  EXPECT_THROW(read_bytes(stored_member("")), IoError);
 }
 
 }  // namespace
