@@ -27,6 +27,17 @@ TEST(Flops, OfAttentionAndItsBackward) {
                    5.0 * 2 * 2 * 3 * 4 * 5 * 8);
 }
 
+TEST(Flops, OfAttentionWithHeadsAfterTheSequence) {
+  EXPECT_DOUBLE_EQ(operator_cost("aten::_flash_attention_backward",
+                                 "[[2, 4, 3, 8], [2, 4, 3, 8], [2, 5, 3, 8], [2, 5, 3, 8], []]")
+                       .flops,
+                   5.0 * 2 * 2 * 3 * 4 * 5 * 8);
+  EXPECT_DOUBLE_EQ(operator_cost("aten::_cudnn_attention_backward",
+                                 "[[2, 3, 4, 8], [2, 3, 4, 8], [2, 3, 5, 8], [2, 3, 5, 8], []]")
+                       .flops,
+                   5.0 * 2 * 2 * 3 * 4 * 5 * 8);
+}
+
 TEST(Flops, OfConvolutionsBackwardWhereTheOutputIsKnown) {
   // Output 2 x 4 x 6 x 6, weight 4 x 3 x 3 x 3: input's and weight's gradient.
   EXPECT_DOUBLE_EQ(operator_cost("aten::convolution_backward",

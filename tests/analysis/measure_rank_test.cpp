@@ -130,8 +130,18 @@ TEST(MeasureRank, OwnRunsStepsAreTheirsAndAddUp) {
     EXPECT_EQ(of(facts.phase_ns, Phase::kForward) + of(facts.phase_ns, Phase::kBackward) +
                   of(facts.phase_ns, Phase::kOptimizer),
               facts.total.compute_ns);
-    EXPECT_FALSE(facts.collectives.empty());
     EXPECT_EQ(facts.groups.size(), 1u);
+    int64_t gathers = 0;  // a block is gathered once for forward and once for backward
+    for (const CollectiveUse& use : facts.collectives) {
+      if (use.name == "reduce_scatter") {
+        EXPECT_EQ(use.phase, Phase::kBackward);
+        continue;
+      }
+      ASSERT_NE(use.phase, Phase::kOther);
+      gathers += use.phase == Phase::kForward ? 1 : -1;
+    }
+    EXPECT_EQ(gathers, 0);
+    EXPECT_FALSE(facts.collectives.empty());
   }
 }
 
