@@ -6,8 +6,8 @@
 
 namespace vitrine {
 
-// What is expected is what the link gives at that size; runs without fault measure 0.9 to 1.4 of it,
-// transport through host memory 0.13.
+// What is expected is what the link gives at that size; runs without fault measure 0.9 to 1.4 of
+// it, transport through host memory 0.13.
 const double kSlowBus = 0.5;
 
 namespace {
@@ -34,6 +34,12 @@ const CollectiveKind* kind_of(const JobFacts& job,
 }
 
 }  // namespace
+
+bool computes(const JobView& view) {
+  return std::any_of(view.ranks.begin(), view.ranks.end(), [](const RankView& rank) {
+    return rank.compute_ns * 100 >= rank.step_ns;
+  });
+}
 
 bool is_large(const CollectiveKind& kind) { return kind.bytes >= kLargeMessage; }
 

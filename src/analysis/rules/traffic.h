@@ -14,6 +14,10 @@ enum class Traffic : uint8_t { kGradients, kTensorParallel, kGather, kOther };
 // By the group's role, the collective's name and the phase it was launched in.
 Traffic traffic_of(const JobFacts& job, const RankFacts& rank, const CollectiveUse& use);
 
+// Whether the recording has compute that communication could hide behind; cut pieces of a trace
+// have none.
+bool computes(const JobView& view);
+
 // A collective of one rank with what is known of its exposed time.
 struct ExposedUse {
   const CollectiveUse* use = nullptr;
