@@ -112,7 +112,8 @@ TEST(KernelBaseName, LeavesTemplatesAndArgumentsOut) {
             "at::native::vec");
   EXPECT_EQ(kernel_base_name("void at::native::(anonymous namespace)::norm<float>(int)"),
             "at::native::(anonymous namespace)::norm");
-  EXPECT_EQ(kernel_base_name("Memcpy HtoD (Pageable -> Device)"), "Memcpy HtoD (Pageable -> Device)");
+  EXPECT_EQ(kernel_base_name("Memcpy HtoD (Pageable -> Device)"),
+            "Memcpy HtoD (Pageable -> Device)");
   EXPECT_EQ(kernel_base_name("ampere_sgemm_128x64_tn"), "ampere_sgemm_128x64_tn");
   EXPECT_EQ(kernel_base_name("broken<name"), "broken<name");
   EXPECT_EQ(kernel_base_name(""), "");

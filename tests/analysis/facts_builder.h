@@ -63,8 +63,8 @@ inline JobFacts job_of(std::vector<RankFacts> ranks) {
   return job;
 }
 
-// In every step, on all ranks: `ms` long of which `exposed_ms`, of that `waits[rank]` ms for the rank
-// that waits least (which is the one waited for).
+// In every step, on all ranks: `ms` long of which `exposed_ms`, of that `waits[rank]` ms for the
+// rank that waits least (which is the one waited for).
 struct CollectiveOf {
   std::string name = "all_reduce";
   int64_t bytes = 32 << 20;

@@ -1,5 +1,5 @@
-// Rules on communication, waiting and pipelines: each with the fault, nearly with it, without it, and
-// where it must abstain.
+// Rules on communication, waiting and pipelines: each with the fault, nearly with it, without it,
+// and where it must abstain.
 #include <gtest/gtest.h>
 
 #include "analysis/facts_builder.h"
@@ -17,7 +17,8 @@ JobFacts job_with(const CollectiveOf& of, size_t ranks = 2) {
 }
 
 TEST(ExposedGradientSync, SaysOneBucket) {
-  const auto found = warned(diagnose(job_with({.ms = 10, .exposed_ms = 10})), "exposed_gradient_sync");
+  const auto found =
+      warned(diagnose(job_with({.ms = 10, .exposed_ms = 10})), "exposed_gradient_sync");
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->cost_ns, 10 * kMs);
   EXPECT_EQ(found->title, "Gradient sync in one bucket");
@@ -64,7 +65,8 @@ TEST(ExposedGradientSync, KnowsTheLastBucket) {
 }
 
 TEST(ExposedGradientSync, OfOneRankAloneIsLessSure) {
-  const auto found = warned(diagnose(job_with({.ms = 30, .exposed_ms = 30}, 1)), "exposed_gradient_sync");
+  const auto found =
+      warned(diagnose(job_with({.ms = 30, .exposed_ms = 30}, 1)), "exposed_gradient_sync");
   ASSERT_TRUE(found.has_value());
   EXPECT_LE(found->confidence, 0.5);
   EXPECT_EQ(found->severity, Severity::kWarning);  // 30 %, yet never critical on half the evidence
@@ -94,12 +96,14 @@ TEST(ExposedGradientSync, SharesTheTimeOfCollectivesThatRunAtOnce) {
 
 TEST(ExposedCommunication, TellsGathersFromExchanges) {
   const auto gather = warned(
-      diagnose(job_with({.name = "all_gather", .ms = 8, .exposed_ms = 8, .phase = Phase::kForward})),
+      diagnose(
+          job_with({.name = "all_gather", .ms = 8, .exposed_ms = 8, .phase = Phase::kForward})),
       "exposed_communication");
   ASSERT_TRUE(gather.has_value());
   EXPECT_TRUE(says(*gather, "set_modules_to_forward_prefetch"));
   const auto exchange = warned(
-      diagnose(job_with({.name = "all_to_all", .ms = 8, .exposed_ms = 8, .phase = Phase::kForward})),
+      diagnose(
+          job_with({.name = "all_to_all", .ms = 8, .exposed_ms = 8, .phase = Phase::kForward})),
       "exposed_communication");
   ASSERT_TRUE(exchange.has_value());
   EXPECT_TRUE(says(*exchange, "all_to_all"));
@@ -230,7 +234,8 @@ TEST(TensorParallelWide, WarnsFromATenthOfTheStep) {
     EXPECT_FALSE(find(diagnosis, "exposed_communication"));  // charged once
     job.ranks[0].host = "a";
     job.ranks[1].host = "b";
-    EXPECT_EQ(warned(diagnose(job), "tensor_parallel_wide")->title, "Tensor parallelism across hosts");
+    EXPECT_EQ(warned(diagnose(job), "tensor_parallel_wide")->title,
+              "Tensor parallelism across hosts");
   }
 }
 
@@ -329,7 +334,8 @@ TEST(PipelineBubble, AbstainsWhereStagesWereNotMeasured) {
 
 TEST(OutlierStep, IsChargedOnceForAllRanks) {
   JobFacts job = job_of({busy_rank(0, 100, 10), busy_rank(1, 100, 10)});
-  job.outliers = {{0, 3, 50 * kMs, "allocator", "12 cudaMalloc"}, {1, 3, 40 * kMs, "allocator", ""}};
+  job.outliers = {{0, 3, 50 * kMs, "allocator", "12 cudaMalloc"},
+                  {1, 3, 40 * kMs, "allocator", ""}};
   const auto found = warned(diagnose(job), "outlier_step");
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->steps, std::vector<int32_t>{3});

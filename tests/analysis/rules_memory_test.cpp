@@ -1,4 +1,5 @@
-// Rules on memory and cards: each with the fault, nearly with it, without it, and where it must abstain.
+// Rules on memory and cards: each with the fault, nearly with it, without it, and where it must
+// abstain.
 #include <gtest/gtest.h>
 
 #include "analysis/facts_builder.h"
@@ -8,7 +9,10 @@ namespace {
 
 constexpr int64_t kGiB = int64_t{1} << 30;
 
-RankFacts with_memory(int32_t rank, int64_t allocated, int64_t reserved, int64_t capacity = 80 * kGiB) {
+RankFacts with_memory(int32_t rank,
+                      int64_t allocated,
+                      int64_t reserved,
+                      int64_t capacity = 80 * kGiB) {
   RankFacts out = busy_rank(rank);
   out.memory.known = true;
   out.memory.peak_allocated = allocated;
@@ -19,7 +23,8 @@ RankFacts with_memory(int32_t rank, int64_t allocated, int64_t reserved, int64_t
 }
 
 TEST(MemoryEdge, WarnsNearTheEdgeAndNamesTheHolder) {
-  const auto found = warned(diagnose(job_of({with_memory(0, 70 * kGiB, 76 * kGiB)})), "memory_edge");
+  const auto found =
+      warned(diagnose(job_of({with_memory(0, 70 * kGiB, 76 * kGiB)})), "memory_edge");
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->cost_ns, 0);
   EXPECT_TRUE(says(*found, "95.0 %"));
@@ -46,7 +51,8 @@ TEST(MemoryEdge, AbstainsWithoutMemoryOrCapacity) {
 TEST(MemoryFragmentation, WarnsWhereTheMemoryIsNeeded) {
   RankFacts rank = with_memory(0, 50 * kGiB, 70 * kGiB);
   rank.memory.fragmentation = 20 * kGiB;
-  EXPECT_TRUE(says(*warned(diagnose(job_of({rank})), "memory_fragmentation"), "expandable_segments:True"));
+  EXPECT_TRUE(
+      says(*warned(diagnose(job_of({rank})), "memory_fragmentation"), "expandable_segments:True"));
   rank.memory.capacity = 140 * kGiB;  // room enough
   EXPECT_FALSE(warned(diagnose(job_of({rank})), "memory_fragmentation"));
   EXPECT_TRUE(find(diagnose(job_of({rank})), "memory_fragmentation"));
@@ -55,15 +61,15 @@ TEST(MemoryFragmentation, WarnsWhereTheMemoryIsNeeded) {
 }
 
 TEST(MemoryImbalance, NamesTheFullestRank) {
-  const auto found = warned(
-      diagnose(job_of({with_memory(0, 60 * kGiB, 62 * kGiB), with_memory(1, 40 * kGiB, 42 * kGiB)})),
-      "memory_imbalance");
+  const auto found = warned(diagnose(job_of({with_memory(0, 60 * kGiB, 62 * kGiB),
+                                             with_memory(1, 40 * kGiB, 42 * kGiB)})),
+                            "memory_imbalance");
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->ranks, std::vector<int32_t>{0});
   EXPECT_TRUE(says(*found, "1.50 times"));
-  EXPECT_FALSE(find(
-      diagnose(job_of({with_memory(0, 48 * kGiB, 50 * kGiB), with_memory(1, 40 * kGiB, 42 * kGiB)})),
-      "memory_imbalance"));
+  EXPECT_FALSE(find(diagnose(job_of({with_memory(0, 48 * kGiB, 50 * kGiB),
+                                     with_memory(1, 40 * kGiB, 42 * kGiB)})),
+                    "memory_imbalance"));
   EXPECT_FALSE(find(diagnose(job_of({with_memory(0, 60 * kGiB, 62 * kGiB)})), "memory_imbalance"));
 }
 
@@ -72,20 +78,26 @@ JobFacts sharded(int64_t own_parameters, int32_t data) {
   for (int32_t i = 0; i < data; ++i) {
     RankFacts rank = with_memory(i, 20 * kGiB, 22 * kGiB);
     rank.memory.category_known = true;
-    rank.memory.at_peak.by_category[static_cast<size_t>(MemoryCategory::kParameters)] = own_parameters;
+    rank.memory.at_peak.by_category[static_cast<size_t>(MemoryCategory::kParameters)] =
+        own_parameters;
     ranks.push_back(std::move(rank));
   }
   JobFacts job = job_of(std::move(ranks));
   job.layout.data = data;
   job.layout.data_sharded = true;
-  add_collective(
-      job, {.name = "all_gather", .bytes = 8 * kGiB, .ms = 10, .exposed_ms = 0, .phase = Phase::kForward});
+  add_collective(job,
+                 {.name = "all_gather",
+                  .bytes = 8 * kGiB,
+                  .ms = 10,
+                  .exposed_ms = 0,
+                  .phase = Phase::kForward});
   return job;
 }
 
 TEST(ShardingWithoutEffect, ComparesWhatARankKeepsWithOneCopy) {
   EXPECT_TRUE(warned(diagnose(sharded(8 * kGiB, 4)), "sharding_without_effect"));
-  EXPECT_FALSE(find(diagnose(sharded(4 * kGiB, 4)), "sharding_without_effect"));  // fp32 quarters of bf16
+  EXPECT_FALSE(
+      find(diagnose(sharded(4 * kGiB, 4)), "sharding_without_effect"));  // fp32 quarters of bf16
   // Two ranks in fp32 hold as much as one copy in bf16: not told apart.
   EXPECT_FALSE(find(diagnose(sharded(8 * kGiB, 2)), "sharding_without_effect"));
 }
