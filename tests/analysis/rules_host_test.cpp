@@ -170,48 +170,55 @@ TEST(StreamWait, LeavesOutTheMicrosecondsBetweenKernels) {
                   .has_value());
 }
 
-JobFacts products(const std::string& device, int64_t tensor_core_share) {
+// Six tenths of the compute are products; the rest of them after `of_kernel` uses tensor cores.
+JobFacts products(const std::string& device,
+                  int64_t percent_of_kernel,
+                  const std::string& of_kernel) {
   RankFacts rank = busy_rank(0);
   rank.device = device;
   const int64_t all = rank.total.compute_ns;
   rank.matmul_ns = all * 6 / 10;
-  rank.tensor_core_ns = rank.matmul_ns * tensor_core_share / 100;
   rank.class_ns[static_cast<size_t>(KernelClass::kMatmul)] = rank.matmul_ns;
   rank.class_ns[static_cast<size_t>(KernelClass::kElementwise)] = all - rank.matmul_ns;
-  rank.kernels.push_back({"ampere_sgemm_128x64_tn",
-                          KernelClass::kMatmul,
-                          false,
-                          false,
-                          false,
-                          100,
-                          rank.matmul_ns,
-                          1000,
-                          2000});
+  KernelRow row;
+  row.name = of_kernel;
+  row.kind = KernelClass::kMatmul;
+  row.count = 100;
+  row.total_ns = rank.matmul_ns * percent_of_kernel / 100;
+  rank.tensor_core_ns = rank.matmul_ns - row.total_ns;
+  rank.kernels.push_back(row);
   return job_of({rank});
 }
+constexpr const char* kFp32Kernel = "ampere_sgemm_128x64_tn";
 
 TEST(NoTensorCores, IsSaidOfCardsThatHaveThem) {
   const std::optional<Finding> found =
-      warned(diagnose(products("NVIDIA A100-SXM4-80GB", 5)), "no_tensor_cores");
+      warned(diagnose(products("NVIDIA A100-SXM4-80GB", 100, kFp32Kernel)), "no_tensor_cores");
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->cost_ns, 30 * kMs);  // half of the 60 ms
   EXPECT_TRUE(says(*found, "set_float32_matmul_precision"));
   const std::optional<Finding> volta =
-      warned(diagnose(products("Tesla V100-SXM2-16GB", 5)), "no_tensor_cores");
+      warned(diagnose(products("Tesla V100-SXM2-16GB", 100, kFp32Kernel)), "no_tensor_cores");
   ASSERT_TRUE(volta.has_value());
   EXPECT_FALSE(says(*volta, "bfloat16"));
 }
 
 TEST(NoTensorCores, NeedsMostProductsWithoutAndAbstainsOnUnknownCards) {
-  EXPECT_FALSE(
-      find(diagnose(products("NVIDIA A100-SXM4-80GB", 60)), "no_tensor_cores").has_value());
-  const Diagnosis diagnosis = diagnose(products("AMD Instinct MI300X", 0));
+  EXPECT_FALSE(find(diagnose(products("NVIDIA A100-SXM4-80GB", 40, kFp32Kernel)), "no_tensor_cores")
+                   .has_value());
+  const Diagnosis diagnosis = diagnose(products("AMD Instinct MI300X", 100, kFp32Kernel));
   EXPECT_FALSE(find(diagnosis, "no_tensor_cores").has_value());
   EXPECT_TRUE(abstained(diagnosis, "no_tensor_cores"));
 }
 
+TEST(NoTensorCores, IsNotSaidOfKernelsWhoseNamesSayNothing) {
+  const Diagnosis diagnosis =
+      diagnose(products("NVIDIA B200", 100, "bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x16x256u2"));
+  EXPECT_FALSE(find(diagnosis, "no_tensor_cores").has_value());
+}
+
 TEST(DominantKernels, AreANoteOnly) {
-  const Diagnosis diagnosis = diagnose(products("NVIDIA A100-SXM4-80GB", 100));
+  const Diagnosis diagnosis = diagnose(products("NVIDIA A100-SXM4-80GB", 100, kFp32Kernel));
   const std::optional<Finding> found = find(diagnosis, "dominant_kernels");
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->severity, Severity::kNote);
