@@ -27,8 +27,9 @@ struct RankView {
   int64_t wait_ns = 0;       // for another rank
   int64_t transfer_ns = 0;   // moving data
   int64_t unmatched_ns = 0;  // other ranks' side not seen: either of the two
-  // By index of RankFacts::collectives: exposed waiting of each; -1 = other ranks' side not seen.
-  std::vector<int64_t> use_wait_ns;
+  // By index of RankFacts::collectives. Two that are exposed at once share the time, so that all of
+  // a step add up to its exposed communication. Waiting: -1 = other ranks' side not seen.
+  std::vector<int64_t> use_exposed_ns, use_wait_ns;
 
   int64_t idle_for(IdleCause cause) const { return idle[static_cast<size_t>(cause)]; }
   int64_t starved_ns() const { return idle_for(IdleCause::kDataLoading) + data_wait_ns; }
