@@ -147,7 +147,8 @@ struct CounterFacts {
 
 struct RankFacts {
   int32_t rank = 0, world_size = 1;
-  std::string source;  // file
+  std::string source;  // file, or what the trace calls itself
+  std::string path;    // of the file, where the caller knows it
   std::string origin;  // "PyTorch profiler", "Nsight Systems", "Vitrine"
   std::string device;  // the card's name; "" = not known
   std::string host;

@@ -1,0 +1,151 @@
+// A queue of files, a few readers, and what belongs to which rank.
+#include "inspect/inspect.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "core/error.h"
+#include "readers/inputs.h"
+#include "readers/kineto.h"
+#include "readers/memory_snapshot.h"
+#include "readers/nccl_log.h"
+#include "readers/nsys_sqlite.h"
+#include "readers/topology_text.h"
+
+namespace vitrine {
+
+namespace {
+
+// What the readers have gathered; entries stand at the place of their file, so that the outcome
+// does not depend on who was quicker.
+struct Gathered {
+  std::vector<std::vector<RankFacts>> ranks;
+  std::vector<std::vector<AllocatorSnapshot>> snapshots;
+  std::vector<std::vector<Topology>> topologies;
+  std::vector<std::vector<NcclFacts>> logs;
+  std::vector<std::string> failures;  // "" = read
+
+  explicit Gathered(size_t files)
+      : ranks(files), snapshots(files), topologies(files), logs(files), failures(files) {}
+};
+
+void read_one(const Input& input, size_t at, const InspectOptions& options, Gathered& out) {
+  switch (input.kind) {
+    case InputKind::kKineto:
+    case InputKind::kNsys:
+      for (const RankTimeline& timeline : read_timelines(input)) {
+        out.ranks[at].push_back(measure_rank(timeline));
+        out.ranks[at].back().path = input.path;
+        if (options.visit) options.visit(timeline);
+      }
+      break;
+    case InputKind::kMemorySnapshot:
+      out.snapshots[at].push_back(read_memory_snapshot(input.path));
+      break;
+    case InputKind::kNcclLog:
+      out.logs[at].push_back(read_nccl_log(input.path));
+      break;
+    case InputKind::kTopology:
+      out.topologies[at].push_back(read_topology(input.path));
+      break;
+    case InputKind::kRunFolder:
+      break;  // its traces are inputs of their own
+  }
+}
+
+void read_all(const std::vector<Input>& inputs, const InspectOptions& options, Gathered& out) {
+  std::atomic<size_t> next{0};
+  std::exception_ptr stopped;
+  std::mutex mutex;
+  const auto work = [&] {
+    for (size_t at = next++; at < inputs.size(); at = next++) {
+      try {
+        read_one(inputs[at], at, options, out);
+      } catch (const IoError& error) {
+        out.failures[at] = error.what();
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!stopped) stopped = std::current_exception();
+        next = inputs.size();
+      }
+    }
+  };
+  const auto count =
+      std::min(inputs.size(), static_cast<size_t>(std::max(1, options.files_at_once)));
+  std::vector<std::thread> others;
+  for (size_t i = 1; i < count; ++i) others.emplace_back(work);
+  work();
+  for (std::thread& other : others) other.join();
+  if (stopped) std::rethrow_exception(stopped);
+}
+
+template <typename T>
+std::vector<T> flatten(std::vector<std::vector<T>>& parts) {
+  std::vector<T> out;
+  for (auto& part : parts) {
+    for (T& one : part) out.push_back(std::move(one));
+  }
+  return out;
+}
+
+// An allocator's own account is finer than the profiler's events: it replaces them.
+void give_snapshots(std::vector<AllocatorSnapshot>& snapshots,
+                    std::vector<RankFacts>& ranks,
+                    std::vector<MemoryFacts>& loose) {
+  for (const AllocatorSnapshot& snapshot : snapshots) {
+    MemoryFacts facts = measure_memory(snapshot);
+    RankFacts* owner = nullptr;
+    for (RankFacts& rank : ranks) {
+      if (rank.rank == snapshot.rank || (snapshot.rank < 0 && ranks.size() == 1)) owner = &rank;
+    }
+    if (owner == nullptr) {
+      loose.push_back(std::move(facts));
+      continue;
+    }
+    if (facts.capacity == 0) facts.capacity = owner->memory.capacity;
+    owner->memory = std::move(facts);
+    for (const std::string& warning : snapshot.warnings) {
+      owner->warnings.push_back(snapshot.source + ": " + warning);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<RankTimeline> read_timelines(const Input& input) {
+  if (input.kind == InputKind::kNsys) return read_nsys(input.path);
+  std::vector<RankTimeline> out;
+  out.push_back(read_kineto(input.path));
+  return out;
+}
+
+JobFacts inspect_job(const std::vector<std::string>& paths, const InspectOptions& options) {
+  InputList list = find_inputs(paths);
+  Gathered gathered(list.inputs.size());
+  read_all(list.inputs, options, gathered);
+
+  std::vector<RankFacts> ranks = flatten(gathered.ranks);
+  std::vector<AllocatorSnapshot> snapshots = flatten(gathered.snapshots);
+  std::vector<Topology> topologies = flatten(gathered.topologies);
+  std::vector<NcclFacts> logs = flatten(gathered.logs);
+  std::vector<std::string> warnings = std::move(list.warnings);
+  for (const std::string& failure : gathered.failures) {
+    if (failure.empty()) continue;
+    if (ranks.empty() && snapshots.empty() && topologies.empty() && logs.empty()) {
+      throw IoError(failure);
+    }
+    warnings.push_back("left out: " + failure);
+  }
+  std::vector<MemoryFacts> loose;
+  give_snapshots(snapshots, ranks, loose);
+  JobFacts job = measure_job(std::move(ranks), std::move(topologies), std::move(logs));
+  job.loose_memory = std::move(loose);
+  job.warnings.insert(job.warnings.begin(), warnings.begin(), warnings.end());
+  return job;
+}
+
+}  // namespace vitrine

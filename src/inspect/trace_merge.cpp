@@ -1,0 +1,155 @@
+// One file at a time is read; its events go out with the rank's own numbers.
+#include <algorithm>
+#include <map>
+
+#include "core/error.h"
+#include "inspect/raw_trace.h"
+#include "inspect/trace_edit.h"
+#include "readers/decimal.h"
+#include "timeline/text_sink.h"
+
+namespace vitrine {
+
+namespace {
+
+std::string_view unquoted(std::string_view token) {
+  if (token.size() >= 2 && token.front() == '"') return token.substr(1, token.size() - 2);
+  return token;
+}
+
+std::string microseconds(int64_t ns) {
+  const bool negative = ns < 0;
+  // In unsigned arithmetic, since the smallest int64 has no positive counterpart.
+  const uint64_t size = negative ? ~static_cast<uint64_t>(ns) + 1 : static_cast<uint64_t>(ns);
+  std::string fraction = std::to_string(size % 1000);
+  fraction.insert(0, 3 - fraction.size(), '0');
+  return (negative ? "-" : "") + std::to_string(size / 1000) + "." + fraction;
+}
+
+// Keeps the ranks' numbers apart: each rank's are moved behind those of the ranks before it.
+class Numbers {
+ public:
+  std::string moved(std::string_view token) {
+    const int64_t number = first_integer(token);
+    highest_ = std::max(highest_, number);
+    return std::to_string(number + offset_);
+  }
+  // Of flows, whose ids are quoted in some versions.
+  std::string moved_like(std::string_view token) {
+    const std::string text = moved(token);
+    return !token.empty() && token.front() == '"' ? "\"" + text + "\"" : text;
+  }
+  void next_rank() {
+    offset_ += std::max<int64_t>(0, highest_) + 1;
+    highest_ = 0;
+  }
+
+ private:
+  int64_t offset_ = 0, highest_ = 0;
+};
+
+class Merger {
+ public:
+  explicit Merger(TextSink& sink) : sink_(sink) {}
+
+  void add(const RawTrace& trace, const MergeInput& input, int64_t base_ns) {
+    pids_.clear();
+    rank_ = input.rank;
+    shift_ns_ = trace.base_ns() - base_ns + input.offset_ns;
+    trace.for_each_event([&](const RawEvent& event) { pass(event); });
+    correlations_.next_rank(), flows_.next_rank(), externals_.next_rank();
+    for (const auto& [pid, number] : pids_) {
+      if (!named_.contains(number)) name(number, std::string(unquoted(pid)));
+      put("{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":" + std::to_string(number) +
+          ",\"tid\":0,\"args\":{\"sort_index\":" + std::to_string(number) + "}}");
+    }
+  }
+  int64_t events() const { return events_; }
+
+ private:
+  int64_t pid_of(std::string_view token) {
+    const auto [it, fresh] = pids_.emplace(std::string(token), 0);
+    if (fresh) {
+      it->second = (int64_t{rank_} + 1) * 10000 + static_cast<int64_t>(pids_.size()) - 1;
+    }
+    return it->second;
+  }
+
+  void name(int64_t pid, const std::string& text) {
+    named_.insert({pid, true});
+    put("{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":" + std::to_string(pid) +
+        ",\"tid\":0,\"args\":{\"name\":\"rank " + std::to_string(rank_) + ": " + text + "\"}}");
+  }
+
+  void pass(const RawEvent& event) {
+    const std::string_view phase = unquoted(event.phase), kind = unquoted(event.name);
+    if (phase == "M" && kind == "process_sort_index") return;  // ranks have an order of their own
+    std::vector<std::pair<std::string_view, std::string>> changes;
+    changes.emplace_back(event.pid, std::to_string(pid_of(event.pid)));
+    if (phase == "M" && kind == "process_name") {
+      const int64_t pid = pid_of(event.pid);
+      if (!named_.contains(pid)) name(pid, std::string(unquoted(event.pid)));
+      return;
+    }
+    int64_t start = 0, duration = 0;
+    if (event_time(event, start, duration) && phase != "M") {
+      changes.emplace_back(event.ts, microseconds(start + shift_ns_));
+    }
+    if (!event.correlation.empty()) {
+      changes.emplace_back(event.correlation, correlations_.moved(event.correlation));
+    }
+    if (!event.record_correlation.empty() && first_integer(event.record_correlation) >= 0) {
+      changes.emplace_back(event.record_correlation, correlations_.moved(event.record_correlation));
+    }
+    if (!event.external_id.empty()) {
+      changes.emplace_back(event.external_id, externals_.moved(event.external_id));
+    }
+    if (!event.id.empty()) {
+      // ac2g arrows carry correlations: they move together.
+      Numbers& numbers = unquoted(event.category) == "ac2g" ? correlations_ : flows_;
+      changes.emplace_back(event.id, numbers.moved_like(event.id));
+    }
+    put(with_tokens(event, std::move(changes)));
+  }
+
+  void put(std::string_view text) {
+    sink_ << (events_ == 0 ? "\n" : ",\n") << text;
+    ++events_;
+  }
+
+  TextSink& sink_;
+  int32_t rank_ = 0;
+  int64_t shift_ns_ = 0, events_ = 0;
+  std::map<std::string, int64_t> pids_;
+  std::map<int64_t, bool> named_;
+  Numbers correlations_, flows_, externals_;
+};
+
+}  // namespace
+
+int64_t merge_traces(const std::vector<MergeInput>& inputs, const std::string& output) {
+  if (inputs.empty()) throw IoError("no trace to merge");
+  TextSink sink(output);
+  Merger merger(sink);
+  int64_t base_ns = 0;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const RawTrace trace(inputs[i].path);
+    if (i == 0) {
+      base_ns = trace.base_ns();
+      sink << "{\n";
+      for (const auto& [key, text] : trace.header()) {
+        // What is said of one rank only would be false of the whole.
+        if (key == "distributedInfo" || key == "traceName") continue;
+        sink << "\"" << key << "\": " << text << ",\n";
+      }
+      if (base_ns != 0) sink << "\"baseTimeNanoseconds\": " << base_ns << ",\n";
+      sink << "\"traceEvents\": [";
+    }
+    merger.add(trace, inputs[i], base_ns);
+  }
+  sink << "\n]\n}\n";
+  sink.finish();
+  return merger.events();
+}
+
+}  // namespace vitrine
