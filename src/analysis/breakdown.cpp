@@ -4,56 +4,42 @@
 #include <algorithm>
 #include <limits>
 
-#include "analysis/intervals.h"
+#include "analysis/device_time.h"
 
 namespace vitrine {
 
 namespace {
 
 struct Sets {
-  IntervalSet compute, communication, copy, data;
+  DeviceSets device;
+  IntervalSet data;
 };
 
-bool is_compute(SpanKind kind) {
-  return kind == SpanKind::kForward || kind == SpanKind::kRecompute ||
-         kind == SpanKind::kBackward || kind == SpanKind::kOptimizer ||
-         kind == SpanKind::kOperation || kind == SpanKind::kKernel;
-}
-
 Sets sets_of(const RankTimeline& timeline) {
-  std::vector<Interval> compute, communication, copy, data;
+  std::vector<Interval> work[3], data;
   const Spans& spans = timeline.spans;
   for (size_t i = 0; i < spans.size(); ++i) {
     const Interval interval{spans.start_ns[i], spans.start_ns[i] + spans.duration_ns[i]};
     const SpanKind kind = spans.kind[i];
     if (kind == SpanKind::kData) data.push_back(interval);
     if (!timeline.lanes[static_cast<size_t>(spans.lane[i])].device) continue;
-    if (is_compute(kind)) compute.push_back(interval);
-    if (is_communication(kind)) communication.push_back(interval);
-    if (kind == SpanKind::kCopy || kind == SpanKind::kDisk) copy.push_back(interval);
+    const DeviceUse use = device_use(kind);
+    if (use != DeviceUse::kNone) work[static_cast<size_t>(use)].push_back(interval);
   }
-  return {IntervalSet(std::move(compute)),
-          IntervalSet(std::move(communication)),
-          IntervalSet(std::move(copy)),
+  return {{IntervalSet(std::move(work[0])),
+           IntervalSet(std::move(work[1])),
+           IntervalSet(std::move(work[2]))},
           IntervalSet(std::move(data))};
 }
 
 Breakdown within(const Sets& sets, Interval window) {
-  const IntervalSet compute = sets.compute.clip(window);
-  const IntervalSet communication = sets.communication.clip(window);
-  Breakdown out;
-  out.span_ns = window.end - window.begin;
-  out.compute_ns = compute.length();
-  out.communication_ns = communication.length();
-  out.overlap_ns = intersect(compute, communication).length();
-  out.exposed_communication_ns = out.communication_ns - out.overlap_ns;
-  IntervalSet busy = unite(compute, communication);
-  const IntervalSet copy = sets.copy.clip(window);
-  out.exposed_copy_ns = subtract(copy, busy).length();
-  busy = unite(busy, copy);
-  const IntervalSet data = sets.data.clip(window);
-  out.data_wait_ns = subtract(data, busy).length();
-  out.idle_ns = out.span_ns - unite(busy, data).length();
+  Breakdown out = breakdown_within(sets.device, window);
+  const DeviceSets& device = sets.device;
+  const IntervalSet busy =
+      unite(unite(device.compute.clip(window), device.communication.clip(window)),
+            device.copy.clip(window));
+  out.data_wait_ns = subtract(sets.data.clip(window), busy).length();
+  out.idle_ns -= out.data_wait_ns;
   return out;
 }
 

@@ -6,17 +6,11 @@
 namespace vitrine {
 
 IntervalSet::IntervalSet(std::vector<Interval> intervals) {
-  std::erase_if(intervals, [](const Interval& i) { return i.begin >= i.end; });
-  std::sort(intervals.begin(), intervals.end(), [](const Interval& a, const Interval& b) {
-    return a.begin < b.begin;
-  });
-  for (const Interval& next : intervals) {
-    if (!intervals_.empty() && next.begin <= intervals_.back().end) {
-      intervals_.back().end = std::max(intervals_.back().end, next.end);
-    } else {
-      intervals_.push_back(next);
-    }
+  const auto by_begin = [](const Interval& a, const Interval& b) { return a.begin < b.begin; };
+  if (!std::is_sorted(intervals.begin(), intervals.end(), by_begin)) {
+    std::sort(intervals.begin(), intervals.end(), by_begin);
   }
+  for (const Interval& next : intervals) append(next);
 }
 
 int64_t IntervalSet::length() const {
@@ -38,9 +32,13 @@ IntervalSet IntervalSet::clip(Interval window) const {
 }
 
 IntervalSet unite(const IntervalSet& a, const IntervalSet& b) {
-  std::vector<Interval> all = a.intervals_;
-  all.insert(all.end(), b.intervals_.begin(), b.intervals_.end());
-  return IntervalSet(std::move(all));
+  IntervalSet out;
+  auto i = a.intervals_.begin(), j = b.intervals_.begin();
+  while (i != a.intervals_.end() || j != b.intervals_.end()) {
+    const bool first = j == b.intervals_.end() || (i != a.intervals_.end() && i->begin <= j->begin);
+    out.append(first ? *i++ : *j++);
+  }
+  return out;
 }
 
 IntervalSet intersect(const IntervalSet& a, const IntervalSet& b) {

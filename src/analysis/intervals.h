@@ -2,6 +2,7 @@
 // library.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -20,6 +21,10 @@ class IntervalSet {
   // Any order, overlapping, empty or reversed ones allowed (the last two hold nothing).
   explicit IntervalSet(std::vector<Interval> intervals);
 
+  // Adds an interval that begins no earlier than any before it: sorted input costs no sort.
+  // Empty and reversed ones hold nothing.
+  void append(Interval next);
+
   int64_t length() const;
   bool empty() const { return intervals_.empty(); }
   const std::vector<Interval>& intervals() const { return intervals_; }
@@ -32,6 +37,15 @@ class IntervalSet {
  private:
   std::vector<Interval> intervals_;
 };
+
+inline void IntervalSet::append(Interval next) {
+  if (next.begin >= next.end) return;
+  if (!intervals_.empty() && next.begin <= intervals_.back().end) {
+    intervals_.back().end = std::max(intervals_.back().end, next.end);
+  } else {
+    intervals_.push_back(next);
+  }
+}
 
 IntervalSet unite(const IntervalSet& a, const IntervalSet& b);
 IntervalSet intersect(const IntervalSet& a, const IntervalSet& b);

@@ -16,6 +16,8 @@ namespace vitrine {
 // One collective as all ranks of its group saw it. Times of the members are on the job's common
 // clock.
 struct MatchedCollective {
+  // "send" is a send with its receive, `ranks` its source and destination; "send_receive" one
+  // kernel a side that does both.
   std::string name, group;     // group: name in the traces
   std::vector<int32_t> ranks;  // of the group; empty when not known
   int64_t sequence = -1;

@@ -34,6 +34,8 @@ int run_ranks(int ranks,
     options.ranks = ranks;
     options.arguments = line.arguments;
     options.log_folder = log_folder;
+    options.append_logs =
+        std::find(line.arguments.begin(), line.arguments.end(), "--resume") != line.arguments.end();
     const LaunchResult result = launch_ranks(options);
     if (result.ok()) return 0;
     std::fprintf(stderr, "error: %s\n", result.summary.c_str());

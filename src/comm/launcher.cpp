@@ -137,8 +137,8 @@ class Launch {
   void start(int r, std::map<std::string, std::string> variables) {
     Rank& rank = ranks_[static_cast<size_t>(r)];
     const std::string path = log_path(r).string();
-    rank.log =
-        Socket(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));
+    const int keep = options_.append_logs ? 0 : O_TRUNC;
+    rank.log = Socket(open(path.c_str(), O_WRONLY | O_CREAT | keep | O_APPEND | O_CLOEXEC, 0644));
     if (!rank.log) throw IoError("cannot write " + path + ": " + error_text(errno));
     Socket writing[2];
     if (r == 0) {

@@ -14,6 +14,8 @@ struct LaunchOptions {
   std::string executable = "/proc/self/exe";
   std::vector<std::string> arguments;  // without the program's name
   std::filesystem::path log_folder;    // gets rank0.log, rank1.log, ...; made where it is missing
+  // Earlier logs of the folder go on instead of being replaced (a resumed run).
+  bool append_logs = false;
   // Set for every rank besides those below; wins over what the launcher itself was given.
   std::vector<std::pair<std::string, std::string>> environment;
   // After the first failure (or a signal): how long the others may take to stop by themselves, and

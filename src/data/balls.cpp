@@ -247,9 +247,7 @@ BallsOptions out_of_distribution(BallsOptions options, int more_balls, double sp
   return options;
 }
 
-DataSummary write_balls(const BallsOptions& o, const std::string& dir, bool overwrite) {
-  check(o);
-  const int64_t begin = now_ns();
+std::string balls_settings(const BallsOptions& o) {
   Json settings;
   settings["world"] = "balls";
   settings["balls"] = o.balls;
@@ -267,12 +265,17 @@ DataSummary write_balls(const BallsOptions& o, const std::string& dir, bool over
   settings["background"] = kBallsBackground;
   for (int i = 0; i < o.balls; ++i) settings["colours"].push_back(ball_colour(i));
   settings["state"] = "f32 [balls, 4] = x, y, vx, vy in pixels";
+  return settings.dump();
+}
 
+DataSummary write_balls(const BallsOptions& o, const std::string& dir, bool overwrite) {
+  check(o);
+  const int64_t begin = now_ns();
   FrameCacheMeta meta;
   meta.source = "balls in a box, generated";
   meta.licence = "CC0-1.0";
   meta.action_count = kBallActions;
-  meta.generator = settings.dump();
+  meta.generator = balls_settings(o);
   FrameCacheWriter writer(dir, meta, o.height, o.width, Shape{o.balls, 4}, overwrite);
   constexpr int64_t kGroup = 64;  // episodes in memory at once
   std::vector<BallsEpisode> group;

@@ -55,6 +55,9 @@ BallsOptions out_of_distribution(BallsOptions options,
                                  int more_balls = 2,
                                  double speed_factor = 1.5);
 
+// What write_balls notes in the cache (FrameCacheMeta::generator), as JSON text.
+std::string balls_settings(const BallsOptions& options);
+
 // Writes a frame cache of options.episodes episodes into `dir`.
 DataSummary write_balls(const BallsOptions& options,
                         const std::string& dir,

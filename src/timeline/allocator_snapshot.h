@@ -70,7 +70,8 @@ struct AllocatorSnapshot {
   std::vector<std::vector<AllocatorEvent>> history;  // by device, in order of time
   std::vector<AllocatorAnnotation> annotations;      // in order of time
   std::map<std::string, std::string> settings;
-  // The ring of events was full: the history begins in the middle of the run.
+  // The history begins in the middle of the run: the ring of events was full, or recording began
+  // late.
   bool history_wrapped = false;
   std::vector<std::string> warnings;
 };

@@ -52,13 +52,15 @@ struct NcclFacts {
     std::string transport;       // "P2P/CUMEM", "SHM/direct/direct", "NET/IB/0", "NET/Socket/0"
     bool direct_rdma = false;    // GDRDMA
     int32_t number = -1;
+    int32_t communicator = -1;  // index of the one that `from` and `to` count in; -1 = not known
   };
   struct Communicator {
     std::string id;  // address or commId
     int32_t rank = -1, ranks = 0, nodes = 0, local_ranks = 0;
     int32_t cuda_device = -1;
     std::string bus_id;
-    int32_t channels = 0;
+    int32_t channels = 0;  // for collectives; 0 = not said
+    std::string host;
   };
   std::vector<Communicator> communicators;
   std::vector<Channel> channels;

@@ -45,6 +45,21 @@ class RandomDataset : public Dataset {
   std::vector<FieldSpec> fields_;
 };
 
+// Made when it is not there; frames of other settings are not taken for it.
+void make_or_check(const BallsOptions& options, const std::string& path) {
+  if (!std::filesystem::exists(path)) {
+    write_balls(options, path);
+    return;
+  }
+  const FrameCache there = FrameCache::open(path);
+  if (there.meta().generator == balls_settings(options)) return;
+  throw ConfigError("data " + path +
+                    " is there already, made with other settings: " + there.meta().generator +
+                    ", while this run asks for " + balls_settings(options) +
+                    ": remove that folder, set data.path to another one, or train on it as it is "
+                    "with data.kind \"frames\"");
+}
+
 void make_balls(const RunConfig& config, const WorldModelConfig& model) {
   BallsOptions options;
   options.height = model.height;
@@ -57,15 +72,12 @@ void make_balls(const RunConfig& config, const WorldModelConfig& model) {
   options.acceleration *= scale;
   options.episode_frames = config.data.episode_frames;
   options.seed = config.train.seed;
-  if (!std::filesystem::exists(config.data.path)) {
-    options.episodes = config.data.episodes;
-    write_balls(options, config.data.path);
-  }
-  if (!config.data.eval_path.empty() && !std::filesystem::exists(config.data.eval_path)) {
-    options.episodes = config.data.eval_episodes;
-    options.split = "held-out";
-    write_balls(options, config.data.eval_path);
-  }
+  options.episodes = config.data.episodes;
+  make_or_check(options, config.data.path);
+  if (config.data.eval_path.empty()) return;
+  options.episodes = config.data.eval_episodes;
+  options.split = "held-out";
+  make_or_check(options, config.data.eval_path);
 }
 
 std::shared_ptr<const FrameCache> open_cache(const std::string& path,

@@ -96,6 +96,20 @@ TEST_F(BadInput, AnEmptyOrMissingDataSetIsNamed) {
 }
 
 // A token file in llm.c's layout, which states no vocabulary, with one id too large.
+TEST_F(BadInput, BallsOfOtherSettingsAreNotTakenForTheOnesAskedFor) {
+  Json run = read_json_file("examples/tiny_world.json");
+  run["data"]["path"] = folder_ / "balls";
+  run["data"]["eval_path"] = folder_ / "held_out";
+  run["data"]["episodes"] = 4;
+  run["data"]["eval_episodes"] = 2;
+  run["train"] = {{"steps", 1}, {"schedule", "constant"}, {"eval_batches", 1}};
+  const CommandResult first = run_vitrine({"train", run_file(run), "--run", "one"}, folder_.path());
+  ASSERT_EQ(first.code, 0) << first.error;
+  run["data"]["episodes"] = 5;
+  const std::string error = refused({"train", run_file(run), "--run", "two"});
+  EXPECT_THAT(error, AllOf(HasSubstr("balls"), HasSubstr("episodes"), HasSubstr("data.path")));
+}
+
 TEST_F(BadInput, ATokenBeyondTheVocabularyIsNamedWithItsPlace) {
   std::string bytes(1024, '\0');
   const int32_t header[] = {20240520, 1, 400};

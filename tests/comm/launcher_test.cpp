@@ -62,6 +62,21 @@ TEST(Launcher, GivesEachRankItsPlaceAndItsLog) {
   }
 }
 
+TEST(Launcher, AppendsToEarlierLogsWhenAsked) {
+  const TemporaryFolder folder;
+  LaunchOptions options = options_for(folder, 2, "print_environment");
+  ASSERT_TRUE(launch_ranks(options).ok());
+  const std::string once = read_file(folder.path() / "log/rank1.log");
+  options.append_logs = true;
+  ASSERT_TRUE(launch_ranks(options).ok());
+  const std::string twice = read_file(folder.path() / "log/rank1.log");
+  EXPECT_TRUE(twice.starts_with(once));
+  EXPECT_GT(twice.size(), once.size());
+  options.append_logs = false;
+  ASSERT_TRUE(launch_ranks(options).ok());
+  EXPECT_LT(read_file(folder.path() / "log/rank1.log").size(), twice.size());
+}
+
 TEST(Launcher, PassesOnlyRankZerosOutputThrough) {
   const TemporaryFolder folder;
   LaunchOptions options = options_for(folder, 2, "print_environment");

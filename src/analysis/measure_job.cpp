@@ -1,0 +1,69 @@
+// Measures a job: matches its ranks' collectives, then asks what they tell.
+#include <algorithm>
+#include <utility>
+
+#include "analysis/bandwidth.h"
+#include "analysis/clocks.h"
+#include "analysis/job_facts.h"
+#include "analysis/layout.h"
+#include "analysis/match_collectives.h"
+#include "analysis/waits.h"
+
+namespace vitrine {
+namespace {
+
+void sort_ranks(JobFacts& job, std::vector<RankFacts> ranks) {
+  std::stable_sort(ranks.begin(), ranks.end(), [](const RankFacts& a, const RankFacts& b) {
+    return a.rank < b.rank;
+  });
+  for (RankFacts& rank : ranks) {
+    if (!job.ranks.empty() && job.ranks.back().rank == rank.rank) {
+      job.warnings.push_back("Rank " + std::to_string(rank.rank) + " was read from " +
+                             job.ranks.back().source + "; " + rank.source +
+                             " says it is the same rank and is left out.");
+      continue;
+    }
+    job.world_size = std::max({job.world_size, rank.world_size, rank.rank + 1});
+    job.ranks.push_back(std::move(rank));
+  }
+  const auto read = static_cast<int32_t>(job.ranks.size());
+  if (read > 0 && read < job.world_size) {
+    job.warnings.push_back("Traces of " + std::to_string(read) + " of " +
+                           std::to_string(job.world_size) +
+                           " ranks were read: waits for the others can't be told from transfer.");
+  }
+}
+
+void match(JobFacts& job) {
+  const std::vector<int64_t> offsets = anchor_offsets(job.ranks);
+  const bool same_clock = anchors_agree(job.ranks, offsets);
+  if (!same_clock) {
+    job.warnings.push_back(
+        "The ranks' clocks lie more than an hour apart: their times are compared by their common "
+        "collectives alone.");
+  }
+  job.collectives = match_collectives(job.ranks, offsets, same_clock, job.world_size, job.warnings);
+  job.clocks = estimate_clocks(job.ranks, offsets, same_clock, job.collectives);
+  apply_clocks(offsets, job.clocks, job.collectives);
+  tell_waits(job.ranks, job.collectives);
+  fill_bandwidths(job.collectives);
+  job.collective_kinds = collective_kinds(job.ranks, job.clocks, job.collectives);
+  job.waits = sum_waits(job.ranks, job.collectives);
+}
+
+}  // namespace
+
+JobFacts measure_job(std::vector<RankFacts> ranks,
+                     std::vector<Topology> topologies,
+                     std::vector<NcclFacts> nccl) {
+  JobFacts job;
+  job.topologies = std::move(topologies);
+  job.nccl = std::move(nccl);
+  sort_ranks(job, std::move(ranks));
+  if (job.ranks.empty()) return job;
+  match(job);
+  job.layout = infer_layout(job.ranks, job.world_size, job.collectives, 1);
+  return job;
+}
+
+}  // namespace vitrine

@@ -1,0 +1,222 @@
+#include "analysis/rules/job_view.h"
+
+#include <algorithm>
+#include <map>
+
+#include "core/format.h"
+
+namespace vitrine {
+namespace {
+
+// Steps far shorter than the longest are cut by the end of the recording, not steps.
+std::vector<const StepFacts*> judged_steps(const RankFacts& rank) {
+  int64_t longest = 0;
+  for (const StepFacts& step : rank.steps) longest = std::max(longest, step.duration_ns);
+  std::vector<const StepFacts*> out;
+  for (const StepFacts& step : rank.steps) {
+    if (step.duration_ns > 0 && step.duration_ns * 20 >= longest) out.push_back(&step);
+  }
+  return out;
+}
+
+RankView view_rank(const RankFacts& facts, size_t index, bool whole) {
+  RankView out;
+  out.index = index;
+  out.rank = facts.rank;
+  out.facts = &facts;
+  if (!whole) out.steps = judged_steps(facts);
+  const auto of = [&](const std::function<int64_t(const StepFacts&)>& step, int64_t window) {
+    return usual(out, step, window);
+  };
+  const Breakdown& all = facts.total;
+  out.step_ns = of([](const StepFacts& s) { return s.duration_ns; }, all.span_ns);
+  out.compute_ns = of([](const StepFacts& s) { return s.time.compute_ns; }, all.compute_ns);
+  out.communication_ns =
+      of([](const StepFacts& s) { return s.time.communication_ns; }, all.communication_ns);
+  out.overlap_ns = of([](const StepFacts& s) { return s.time.overlap_ns; }, all.overlap_ns);
+  out.exposed_communication_ns =
+      of([](const StepFacts& s) { return s.time.exposed_communication_ns; },
+         all.exposed_communication_ns);
+  out.exposed_copy_ns =
+      of([](const StepFacts& s) { return s.time.exposed_copy_ns; }, all.exposed_copy_ns);
+  out.idle_ns = of([](const StepFacts& s) { return s.time.idle_ns; }, all.idle_ns);
+  out.data_wait_ns = of([](const StepFacts& s) { return s.time.data_wait_ns; }, all.data_wait_ns);
+  int64_t data_ns = 0;
+  for (const StepFacts& step : facts.steps) data_ns += step.data_ns;
+  out.data_host_ns = of([](const StepFacts& s) { return s.data_ns; }, data_ns);
+  for (size_t cause = 0; cause < out.idle.size(); ++cause) {
+    out.idle[cause] = of([cause](const StepFacts& s) { return s.idle_by_cause[cause]; },
+                         facts.idle_by_cause[cause]);
+  }
+  return out;
+}
+
+struct Exposed {
+  int64_t wait = 0, transfer = 0, unmatched = 0;
+};
+
+// Exposed time in collectives by step, told apart where the other ranks' side was seen.
+void view_collectives(const JobFacts& job, JobView& view) {
+  std::vector<std::vector<int64_t>> waits(job.ranks.size());
+  for (size_t i = 0; i < waits.size(); ++i) waits[i].assign(job.ranks[i].collectives.size(), -1);
+  for (const MatchedCollective& matched : job.collectives) {
+    if (matched.members.size() < 2) continue;
+    for (const MatchedCollective::Member& member : matched.members) {
+      const auto rank = static_cast<size_t>(member.rank_index);
+      const auto use = static_cast<size_t>(member.use);
+      if (rank >= waits.size() || use >= waits[rank].size()) continue;
+      waits[rank][use] = std::clamp<int64_t>(
+          member.exposed_wait_ns, 0, job.ranks[rank].collectives[use].exposed_ns);
+    }
+  }
+  for (RankView& rank : view.ranks) {
+    std::map<int32_t, Exposed> sums;
+    Exposed whole;
+    const auto& uses = rank.facts->collectives;
+    for (size_t i = 0; i < uses.size(); ++i) {
+      if (is_point_to_point(uses[i].name)) continue;
+      const int64_t wait = waits[rank.index][i];
+      for (Exposed* sum : {&sums[uses[i].step], &whole}) {
+        (wait < 0 ? sum->unmatched : sum->transfer) +=
+            uses[i].exposed_ns - std::max<int64_t>(wait, 0);
+        sum->wait += std::max<int64_t>(wait, 0);
+      }
+    }
+    const auto of = [&](int64_t Exposed::*part) {
+      return usual(
+          rank, [&](const StepFacts& s) { return sums[s.step].*part; }, whole.*part);
+    };
+    rank.wait_ns = of(&Exposed::wait);
+    rank.transfer_ns = of(&Exposed::transfer);
+    rank.unmatched_ns = of(&Exposed::unmatched);
+    rank.use_wait_ns = std::move(waits[rank.index]);
+  }
+}
+
+}  // namespace
+
+double JobView::share(int64_t ns) const {
+  return step_ns > 0 ? static_cast<double>(ns) / static_cast<double>(step_ns) : 0;
+}
+
+const RankView* JobView::of_rank(int32_t rank) const {
+  for (const RankView& view : ranks) {
+    if (view.rank == rank) return &view;
+  }
+  return nullptr;
+}
+
+JobView view_job(const JobFacts& job, bool whole) {
+  JobView view;
+  view.job = &job;
+  for (size_t i = 0; i < job.ranks.size(); ++i) {
+    if (job.ranks[i].device_work) view.ranks.push_back(view_rank(job.ranks[i], i, whole));
+  }
+  view_collectives(job, view);
+  view.has_steps = !view.ranks.empty();
+  for (const RankView& rank : view.ranks) {
+    view.step_ns = std::max(view.step_ns, rank.step_ns);
+    view.has_steps = view.has_steps && !rank.steps.empty();
+  }
+  return view;
+}
+
+int64_t median(std::vector<int64_t> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<ptrdiff_t>((values.size() - 1) / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+int64_t common_part(const JobView& view, const std::function<int64_t(const RankView&)>& value) {
+  std::vector<int64_t> values;
+  for (const RankView& rank : view.ranks) values.push_back(value(rank));
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 4];
+}
+
+int64_t usual(const RankView& rank,
+              const std::function<int64_t(const StepFacts&)>& of_step,
+              int64_t of_window) {
+  if (rank.steps.empty()) return of_window;
+  std::vector<int64_t> values;
+  for (const StepFacts* step : rank.steps) values.push_back(of_step(*step));
+  return median(std::move(values));
+}
+
+bool is_point_to_point(const std::string& collective) {
+  return collective == "send" || collective == "receive" || collective == "recv" ||
+         collective == "send_receive";
+}
+
+std::string group_role(const JobFacts& job, const std::string& group_name) {
+  for (const LayoutFacts::Group& group : job.layout.groups) {
+    if (group.name == group_name) return group.role;
+  }
+  return "unknown";
+}
+
+std::string group_role(const JobFacts& job, const RankFacts& rank, const CollectiveUse& use) {
+  if (use.group < 0 || static_cast<size_t>(use.group) >= rank.groups.size()) return "unknown";
+  return group_role(job, rank.groups[static_cast<size_t>(use.group)].name);
+}
+
+void add_gaps(const JobView& view, IdleCause cause, size_t most, std::vector<Evidence>& out) {
+  for (const RankView& rank : view.ranks) {
+    size_t added = 0;
+    for (const Gap& gap : rank.facts->gaps) {
+      if (gap.cause != cause) continue;
+      if (added++ == most) break;
+      out.push_back({format("rank %d: idle for %s%s%s",
+                            rank.rank,
+                            format_ns(static_cast<double>(gap.duration_ns)).c_str(),
+                            gap.what.empty() ? "" : ", the host in ",
+                            gap.what.c_str()),
+                     rank.rank,
+                     gap.step,
+                     gap.begin_ns,
+                     gap.begin_ns + gap.duration_ns});
+    }
+  }
+}
+
+std::vector<std::pair<std::string, int64_t>> idle_whats(const RankFacts& rank, IdleCause cause) {
+  const std::string head = std::string(idle_cause_name(cause)) + ": ";
+  std::vector<std::pair<std::string, int64_t>> out;
+  for (const auto& [what, ns] : rank.idle_by_what) {
+    if (what.starts_with(head) && what.size() > head.size()) {
+      out.emplace_back(what.substr(head.size()), ns);
+    }
+  }
+  std::sort(
+      out.begin(), out.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  return out;
+}
+
+std::string percent(double share) { return format("%.1f %%", share * 100); }
+
+std::string time_and_share(int64_t ns, double share) {
+  return format("%s (%s)", format_ns(static_cast<double>(ns)).c_str(), percent(share).c_str());
+}
+
+std::string rank_list(const std::vector<int32_t>& ranks) {
+  if (ranks.empty()) return "all ranks";
+  std::vector<std::string> runs;
+  for (size_t i = 0; i < ranks.size();) {
+    size_t j = i;
+    while (j + 1 < ranks.size() && ranks[j + 1] == ranks[j] + 1) ++j;
+    runs.push_back(j == i       ? format("%d", ranks[i])
+                   : j == i + 1 ? format("%d, %d", ranks[i], ranks[j])
+                                : format("%d-%d", ranks[i], ranks[j]));
+    i = j + 1;
+  }
+  return (ranks.size() == 1 ? "rank " : "ranks ") + join(runs, ", ");
+}
+
+void set_cost(Finding& finding, const JobView& view, int64_t ns) {
+  finding.cost_ns = ns;
+  finding.share = view.share(ns);
+}
+
+}  // namespace vitrine

@@ -1,0 +1,124 @@
+// Rule: the host launches too slowly, so that the device runs dry between kernels.
+#include <algorithm>
+
+#include "analysis/rules/job_view.h"
+#include "analysis/rules/rules.h"
+#include "core/format.h"
+
+namespace vitrine::rules {
+namespace {
+
+// Recording a launch costs the host about as much as the launch: up to this share the gaps may be
+// the profiler's doing.
+constexpr double kWarnShare = 0.10;
+// A kernel that runs shorter than a launch takes can't keep ahead of the host.
+constexpr int64_t kShortKernelNs = 10000;
+
+int64_t host_late(const RankView& rank) { return rank.idle_for(IdleCause::kHostLaunch); }
+
+bool small_kernels(const RankView& rank) {
+  const LaunchFacts& launch = rank.facts->launch;
+  return launch.short_kernels * 2 > launch.kernels || launch.kernel_median_ns < kShortKernelNs;
+}
+
+void describe_rank(const RankView& rank, const JobView& view, Finding& finding) {
+  const LaunchFacts& launch = rank.facts->launch;
+  const auto per_step = rank.steps.empty()
+                            ? launch.kernels
+                            : usual(
+                                  rank, [](const StepFacts& s) { return s.kernels; }, 0);
+  finding.evidence.push_back(
+      {format("rank %d: idle %s %s for the host; %lld kernels %s, median %s, %.0f %% under 10 us, "
+              "%.0f %% found an empty queue",
+              rank.rank,
+              time_and_share(host_late(rank), view.share(host_late(rank))).c_str(),
+              view.per(),
+              static_cast<long long>(per_step),
+              view.per(),
+              format_ns(static_cast<double>(launch.kernel_median_ns)).c_str(),
+              launch.kernels > 0 ? 100.0 * static_cast<double>(launch.short_kernels) /
+                                       static_cast<double>(launch.kernels)
+                                 : 0.0,
+              launch.starved_share * 100),
+       rank.rank});
+  if (rank.wait_ns > 0 && view.share(rank.wait_ns) >= 0.02) {
+    std::string whom = "other ranks";
+    const auto& waits = view.job->waits;
+    if (rank.index < waits.size() && !waits[rank.index].waited_for.empty()) {
+      whom = format("rank %d", waits[rank.index].waited_for.front().first);
+    }
+    finding.evidence.push_back(
+        {format("rank %d: its long communication kernels are waiting for %s (%s %s), not transfer "
+                "(%s)",
+                rank.rank,
+                whom.c_str(),
+                format_ns(static_cast<double>(rank.wait_ns)).c_str(),
+                view.per(),
+                format_ns(static_cast<double>(rank.transfer_ns)).c_str()),
+         rank.rank});
+  }
+}
+
+}  // namespace
+
+void launch_bound(const JobFacts& job, RuleOutput& out) {
+  JobView view = view_job(job);
+  std::erase_if(view.ranks, [](const RankView& rank) { return rank.facts->launch.kernels == 0; });
+  if (view.ranks.empty()) {
+    if (!job.ranks.empty()) {
+      out.abstained.push_back("launch_bound: no launches of device work were recorded");
+    }
+    return;
+  }
+  const int64_t cost = common_part(view, host_late);
+  if (cost <= 0) return;
+
+  Finding finding;
+  finding.rule = "launch_bound";
+  finding.title = "Host launches too slowly";
+  set_cost(finding, view, cost);
+  if (finding.share < kWarnShare) finding.severity = Severity::kNote;
+  const auto small =
+      static_cast<size_t>(std::count_if(view.ranks.begin(), view.ranks.end(), small_kernels));
+  const bool many_small = small * 2 > view.ranks.size();
+  finding.confidence = many_small ? 0.9 : 0.7;
+  finding.summary = format(
+      "The device is idle for %s %s because the host reaches the next launch too "
+      "late%s.",
+      time_and_share(cost, finding.share).c_str(),
+      view.per(),
+      view.ranks.size() > 1 ? " (what nearly every rank has; more on some)" : "");
+  finding.cause = many_small
+                      ? "Launch-bound: most kernels run shorter than the host needs to launch "
+                        "one, so the device runs dry."
+                      : "The host is busy in its own code (Python, autograd, optimizer) between "
+                        "launches.";
+  const size_t shown = std::min<size_t>(view.ranks.size(), 4);
+  for (size_t i = 0; i < shown; ++i) describe_rank(view.ranks[i], view, finding);
+  std::vector<std::pair<std::string, int64_t>> whats =
+      idle_whats(*view.ranks.front().facts, IdleCause::kHostLaunch);
+  if (!whats.empty()) {
+    whats.resize(std::min<size_t>(whats.size(), 3));
+    std::vector<std::string> parts;
+    for (const auto& [what, ns] : whats) {
+      parts.push_back(what + " " + format_ns(static_cast<double>(ns)));
+    }
+    finding.evidence.push_back({format("rank %d: in those gaps the host was in %s (over the trace)",
+                                       view.ranks.front().rank,
+                                       join(parts, ", ").c_str()),
+                                view.ranks.front().rank});
+  }
+  add_gaps(view, IdleCause::kHostLaunch, 1, finding.evidence);
+  finding.fix = {
+      "PyTorch: torch.compile(model, mode=\"reduce-overhead\") or CUDA graphs "
+      "(torch.cuda.make_graphed_callables): one launch replays many kernels",
+      "a larger batch or longer sequences for each device: the same launches, more work in each",
+      "torch.optim.AdamW(..., fused=True), fused normalisation and attention "
+      "(scaled_dot_product_attention): fewer and longer kernels",
+      "keep Python off the path: no hooks, prints or per-parameter loops in the step"};
+  finding.gain = "up to " + time_and_share(cost, finding.share) + " " + view.per() +
+                 "; the profiler's own cost per launch is in this figure";
+  out.findings.push_back(std::move(finding));
+}
+
+}  // namespace vitrine::rules

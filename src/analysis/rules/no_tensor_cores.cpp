@@ -1,0 +1,101 @@
+// Rule: matrix products and alike that ran without tensor cores on a card that has them.
+#include <algorithm>
+
+#include "analysis/rules/job_view.h"
+#include "analysis/rules/rules.h"
+#include "core/format.h"
+
+namespace vitrine::rules {
+namespace {
+
+// NVIDIA cards with tensor cores, by the word of the name that tells the generation. TF32 came with
+// Ampere; Volta and Turing need fp16.
+struct Generation {
+  const char* word;
+  bool tf32;
+};
+constexpr Generation kWithTensorCores[] = {
+    {"V100", false}, {"T4", false},    {"TITAN V", false}, {"RTX 20", false}, {"Quadro RTX", false},
+    {"A100", true},  {"A800", true},   {"A10", true},      {"A30", true},     {"A40", true},
+    {"A6000", true}, {"RTX 30", true}, {"RTX 40", true},   {"RTX 50", true},  {"L4", true},
+    {"L40", true},   {"H100", true},   {"H800", true},     {"H200", true},    {"H20", true},
+    {"B100", true},  {"B200", true},   {"GH200", true},    {"GB200", true}};
+
+const Generation* generation_of(const std::string& device) {
+  for (const Generation& one : kWithTensorCores) {
+    if (device.find(one.word) != std::string::npos) return &one;
+  }
+  return nullptr;
+}
+
+// Below this share of the products a rest without tensor cores is usual: tiny shapes, fp32 heads.
+constexpr double kUsed = 0.5;
+// Published ratios of dense rates are 8 and more; what products bound by memory gain is near two.
+constexpr double kLeastSpeedup = 2;
+
+}  // namespace
+
+void no_tensor_cores(const JobFacts& job, RuleOutput& out) {
+  const JobView view = view_job(job);
+  if (view.ranks.empty()) return;
+  const RankView& rank = view.ranks.front();
+  const RankFacts& facts = *rank.facts;
+  if (facts.matmul_ns <= 0) return;
+  const Generation* card = generation_of(facts.device);
+  if (card == nullptr) {
+    out.abstained.push_back("no_tensor_cores: " +
+                            (facts.device.empty()
+                                 ? std::string("the card's name is not in the trace")
+                                 : "not known by kernel names for '" + facts.device + "'"));
+    return;
+  }
+  const double used =
+      static_cast<double>(facts.tensor_core_ns) / static_cast<double>(facts.matmul_ns);
+  if (used >= kUsed) return;
+
+  int64_t summed = 0;
+  for (const int64_t ns : facts.class_ns) summed += ns;
+  const double without = static_cast<double>(facts.matmul_ns - facts.tensor_core_ns) /
+                         static_cast<double>(std::max<int64_t>(summed, 1));
+  const auto cost = static_cast<int64_t>(without * static_cast<double>(rank.compute_ns) *
+                                         (1 - 1 / kLeastSpeedup));
+  Finding finding;
+  finding.rule = "no_tensor_cores";
+  finding.title = "Products without tensor cores";
+  finding.confidence = 0.6;  // names of kernels say where they are used, not surely where not
+  set_cost(finding, view, cost);
+  finding.summary = format(
+      "Only %s of the time in matrix products and alike is in kernels that use "
+      "tensor cores, on a %s that has them.",
+      percent(used).c_str(),
+      facts.device.c_str());
+  finding.cause =
+      "The products run in fp32, or in shapes that the libraries don't take to tensor "
+      "cores.";
+  for (const KernelRow& row : facts.kernels) {
+    const bool product = row.kind == KernelClass::kMatmul || row.kind == KernelClass::kAttention ||
+                         row.kind == KernelClass::kConvolution;
+    if (!product || row.tensor_core || finding.evidence.size() == 3) continue;
+    finding.evidence.push_back({format("%s: %lld times, %s",
+                                       row.name.substr(0, 120).c_str(),
+                                       static_cast<long long>(row.count),
+                                       format_ns(static_cast<double>(row.total_ns)).c_str()),
+                                rank.rank});
+  }
+  if (card->tf32) {
+    finding.fix = {
+        "PyTorch: torch.autocast(\"cuda\", dtype=torch.bfloat16); DeepSpeed: \"bf16\": "
+        "{\"enabled\": true}; Vitrine: precision bf16",
+        "staying in fp32: torch.set_float32_matmul_precision(\"high\") uses TF32"};
+  } else {
+    finding.fix = {
+        "PyTorch: torch.autocast(\"cuda\", dtype=torch.float16) with torch.amp.GradScaler; "
+        "DeepSpeed: \"fp16\": {\"enabled\": true} (this card has no bf16 units)"};
+  }
+  finding.fix.push_back("sizes of layers, heads and vocabulary in multiples of 8 (better 64)");
+  finding.gain = "at least " + time_and_share(cost, finding.share) + " " + view.per() +
+                 " if these products run twice as fast";
+  out.findings.push_back(std::move(finding));
+}
+
+}  // namespace vitrine::rules

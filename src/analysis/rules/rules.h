@@ -1,0 +1,49 @@
+// The rules of diagnosis, one a file. Each adds its findings to `out`, nothing where its phenomenon
+// is absent. docs/howto/add_rule.md says what a rule owes.
+//
+// Who owns a nanosecond, so that the same time is not charged twice:
+//   - idle for data: input_starvation; the excess of one starving rank: straggler.
+//   - idle for the host's launches or synchronisation: the part that all ranks have, to
+//   launch_bound
+//     and host_sync; what one rank has beyond and others wait for, to straggler or collective_wait.
+//   - exposed waiting in collectives: straggler, else collective_wait; never the communication
+//   rules.
+//   - exposed transfer: the part that a slow link adds, to slow_collective; the rest to
+//     exposed_gradient_sync (gradients), tensor_parallel_wide (tensor groups),
+//     exposed_communication.
+//   - everything between the stages of a pipeline: pipeline_bubble.
+#pragma once
+
+#include "analysis/finding.h"
+
+namespace vitrine::rules {
+
+void input_starvation(const JobFacts& job, RuleOutput& out);
+void launch_bound(const JobFacts& job, RuleOutput& out);
+void host_sync(const JobFacts& job, RuleOutput& out);
+void host_region(const JobFacts& job, RuleOutput& out);
+void stream_wait(const JobFacts& job, RuleOutput& out);
+void unexplained_idle(const JobFacts& job, RuleOutput& out);
+void dominant_kernels(const JobFacts& job, RuleOutput& out);
+void no_tensor_cores(const JobFacts& job, RuleOutput& out);
+void exposed_copies(const JobFacts& job, RuleOutput& out);
+void exposed_gradient_sync(const JobFacts& job, RuleOutput& out);
+void exposed_communication(const JobFacts& job, RuleOutput& out);
+void slow_collective(const JobFacts& job, RuleOutput& out);
+void islands(const JobFacts& job, RuleOutput& out);
+void multi_node(const JobFacts& job, RuleOutput& out);
+void tensor_parallel_wide(const JobFacts& job, RuleOutput& out);
+void straggler(const JobFacts& job, RuleOutput& out);
+void collective_wait(const JobFacts& job, RuleOutput& out);
+void pipeline_bubble(const JobFacts& job, RuleOutput& out);
+void outlier_step(const JobFacts& job, RuleOutput& out);
+void throttled_card(const JobFacts& job, RuleOutput& out);
+void memory_edge(const JobFacts& job, RuleOutput& out);
+void memory_fragmentation(const JobFacts& job, RuleOutput& out);
+void memory_imbalance(const JobFacts& job, RuleOutput& out);
+void sharding_without_effect(const JobFacts& job, RuleOutput& out);
+void recompute_unneeded(const JobFacts& job, RuleOutput& out);
+void profiler_overhead(const JobFacts& job, RuleOutput& out);
+void trace_artefacts(const JobFacts& job, RuleOutput& out);
+
+}  // namespace vitrine::rules

@@ -1,0 +1,46 @@
+// Exposed transfer by what it is for, and the part of it that a slow link adds. Shared by the rules
+// on communication, so that each nanosecond has one owner.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "analysis/rules/job_view.h"
+
+namespace vitrine {
+
+enum class Traffic : uint8_t { kGradients, kTensorParallel, kGather, kOther };
+// By the group's role, the collective's name and the phase it was launched in.
+Traffic traffic_of(const JobFacts& job, const RankFacts& rank, const CollectiveUse& use);
+
+// A collective of one rank with what is known of its exposed time.
+struct ExposedUse {
+  const CollectiveUse* use = nullptr;
+  int64_t wait_ns = 0;  // exposed, for other ranks
+  bool matched = false;
+  // Exposed and not known to be waiting.
+  int64_t transfer_ns() const { return use->exposed_ns - wait_ns; }
+};
+// In judged steps (all where there are none), send and receive left out, in order of start.
+std::vector<ExposedUse> exposed_uses(const RankView& rank);
+
+// Share of a collective's transfer that would go at a usual speed of its link; 0 where the speed
+// is usual, or is not known.
+double slow_part(const JobFacts& job, const RankFacts& rank, const ExposedUse& one);
+// Below this part of the link's figure a collective of large messages is slow, not just small.
+extern const double kSlowBus;
+bool is_large(const CollectiveKind& kind);
+
+// A usual step's exposed transfer of the traffic, without the slow link's part; the median over the
+// ranks, since all of them move the same data.
+struct TrafficCost {
+  int64_t transfer_ns = 0;   // of a usual step
+  double hidden_share = 0;   // of the collectives' time without waiting, over all ranks
+  double matched_share = 0;  // of transfer: other ranks' side was seen
+  int64_t count = 0;         // of a usual step, of one rank
+  int64_t wait_ns = 0;       // of a usual step: the exposed waiting beside it
+};
+TrafficCost cost_of(const JobView& view, Traffic traffic);
+
+}  // namespace vitrine

@@ -1,0 +1,158 @@
+// Cutting and merging: what stays is untouched, what goes is gone, and ranks are kept apart.
+#include "inspect/trace_edit.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "core/error.h"
+#include "core/json.h"
+#include "readers/kineto.h"
+#include "readers/zipped_text.h"
+#include "support/scratch.h"
+
+namespace vitrine {
+namespace {
+
+using testing::HasSubstr;
+
+// Two steps of 100 us; step 2's kernel runs after its step's window, step 1's inside its own.
+const char* const kTrace = R"({"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "X"}],
+"distributedInfo": {"rank": 0, "world_size": 2},
+"traceEvents": [
+{"ph":"M","name":"process_name","pid":7,"tid":0,"args":{"name":"python"}},
+{"ph":"X","cat":"user_annotation","name":"ProfilerStep#1","pid":7,"tid":7,"ts":1000.000,"dur":100.000,"args":{}},
+{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":7,"tid":7,"ts":1010.001,"dur":5.000,"args":{"correlation":11}},
+{"ph":"X","cat":"kernel","name":"first \"quoted\"","pid":0,"tid":3,"ts":1020.000,"dur":50.123,"args":{"correlation":11,"stream":3,"odd":[1,{"a":2}]}},
+{"ph":"s","cat":"ac2g","id":11,"name":"ac2g","pid":7,"tid":7,"ts":1010.001},
+{"ph":"X","cat":"user_annotation","name":"ProfilerStep#2","pid":7,"tid":7,"ts":1100.000,"dur":100.000,"args":{}},
+{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":7,"tid":7,"ts":1190.000,"dur":5.000,"args":{"correlation":12}},
+{"ph":"X","cat":"kernel","name":"second","pid":0,"tid":3,"ts":1250.000,"dur":10.000,"args":{"correlation":12,"stream":3}},
+{"ph":"s","cat":"ac2g","id":12,"name":"ac2g","pid":7,"tid":7,"ts":1190.000},
+{"ph":"i","cat":"user","name":"mark","pid":7,"tid":7,"ts":1180.000,"s":"t"}
+],
+"baseTimeNanoseconds": 5000000})";
+
+class TraceEdit : public testing::Test {
+ protected:
+  std::string write(const std::string& name, const std::string& text) {
+    write_text_file(folder_ / name, text);
+    return folder_ / name;
+  }
+  static Json read(const std::string& path) {
+    std::string text = read_zipped_text(path, 0);
+    return parse_json(text, path);
+  }
+  static std::multiset<std::string> names(const Json& trace) {
+    std::multiset<std::string> out;
+    for (const Json& event : trace["traceEvents"]) out.insert(event["name"].get<std::string>());
+    return out;
+  }
+  ScratchFolder folder_;
+};
+
+TEST_F(TraceEdit, ATimeCutKeepsWhatOverlapsAndEveryArgument) {
+  CutOptions options;
+  options.from_ns = 0, options.to_ns = 60000;  // 1000.000 .. 1060.000 us
+  const CutResult result = cut_trace(write("a.json", kTrace), options, folder_ / "b.json");
+  EXPECT_EQ(result.events_total, 10);
+  EXPECT_EQ(result.events_kept, 5);
+  const Json cut = read(folder_ / "b.json");
+  EXPECT_EQ(names(cut),
+            (std::multiset<std::string>{
+                "process_name", "ProfilerStep#1", "cudaLaunchKernel", "first \"quoted\"", "ac2g"}));
+  EXPECT_EQ(cut["baseTimeNanoseconds"], 5000000);
+  EXPECT_EQ(cut["distributedInfo"]["world_size"], 2);
+  for (const Json& event : cut["traceEvents"]) {
+    if (event.value("cat", "") == "kernel") EXPECT_EQ(event["args"]["odd"][1]["a"], 2);
+  }
+}
+
+TEST_F(TraceEdit, AStepCutFollowsTheLaunchesOfTheStepBeyondItsWindow) {
+  CutOptions options;
+  options.first_step = options.last_step = 2;
+  cut_trace(write("a.json", kTrace), options, folder_ / "b.json.gz");
+  EXPECT_EQ(names(read(folder_ / "b.json.gz")),
+            (std::multiset<std::string>{
+                "process_name", "ProfilerStep#2", "cudaLaunchKernel", "second", "ac2g", "mark"}));
+}
+
+TEST_F(TraceEdit, AStepThatIsNotThereIsRefusedAndNothingIsWritten) {
+  CutOptions options;
+  options.first_step = options.last_step = 9;
+  const std::string error = message_of<ConfigError>(
+      [&] { cut_trace(write("a.json", kTrace), options, folder_ / "b.json"); });
+  EXPECT_THAT(error, HasSubstr("steps 1, 2"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "b.json"));
+}
+
+TEST_F(TraceEdit, AnEmptyPartIsRefused) {
+  CutOptions options;
+  options.from_ns = 1000000;
+  EXPECT_THAT(message_of<ConfigError>(
+                  [&] { cut_trace(write("a.json", kTrace), options, folder_ / "b.json"); }),
+              HasSubstr("260 us"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "b.json"));
+}
+
+TEST_F(TraceEdit, ACutFileIsReadByTheReaderAsThePartItWas) {
+  CutOptions options;
+  options.first_step = options.last_step = 1;
+  cut_trace(write("a.json", kTrace), options, folder_ / "b.json");
+  const RankTimeline timeline = read_kineto(folder_ / "b.json");
+  EXPECT_EQ(timeline.world_size, 2);
+  EXPECT_EQ(timeline.wall_anchor_ns, 5000000);
+  int64_t kernel_ns = 0;
+  for (size_t i = 0; i < timeline.spans.size(); ++i) {
+    if (timeline.spans.kind[i] == SpanKind::kKernel) kernel_ns += timeline.spans.duration_ns[i];
+  }
+  EXPECT_EQ(kernel_ns, 50123);
+}
+
+TEST_F(TraceEdit, MergedRanksShareNoNumbersAndStandOnOneClock) {
+  std::string other = kTrace;
+  other.replace(other.find("5000000"), 7, "5002000");  // its times mean 2 us later
+  const std::string a = write("a.json", kTrace), b = write("b.json", other);
+  const int64_t events = merge_traces({{a, 0, 0}, {b, 1, -500}}, folder_ / "all.json");
+  const Json merged = read(folder_ / "all.json");
+  EXPECT_EQ(static_cast<int64_t>(merged["traceEvents"].size()), events);
+  std::map<int64_t, std::set<int64_t>> pids_of_correlation;
+  std::map<int64_t, int64_t> rank_of_pid;
+  for (const Json& event : merged["traceEvents"]) {
+    ASSERT_TRUE(event["pid"].is_number_integer());
+    const int64_t rank = event["pid"].get<int64_t>() / 10000 - 1;
+    if (event["name"] == "process_name") {
+      EXPECT_THAT(event["args"]["name"].get<std::string>(),
+                  testing::StartsWith("rank " + std::to_string(rank) + ":"));
+    }
+    if (event["ph"] == "X" && event["args"].contains("correlation")) {
+      pids_of_correlation[event["args"]["correlation"].get<int64_t>()].insert(rank);
+    }
+    // 2000 ns later by its base, 500 earlier by its clock; the decimals stay.
+    if (event["name"] == "second")
+      EXPECT_DOUBLE_EQ(event["ts"].get<double>(), rank == 0 ? 1250.0 : 1251.5);
+    if (event["name"] == "first \"quoted\"") EXPECT_DOUBLE_EQ(event["dur"].get<double>(), 50.123);
+  }
+  EXPECT_EQ(pids_of_correlation.size(), 4u);
+  for (const auto& [correlation, ranks] : pids_of_correlation) EXPECT_EQ(ranks.size(), 1u);
+  EXPECT_FALSE(merged.contains("distributedInfo")) << "it is one rank's";
+}
+
+TEST_F(TraceEdit, DamagedFilesAreRefusedWithWhatToDo) {
+  const std::string cut = std::string(kTrace).substr(0, 900);
+  CutOptions options;
+  options.from_ns = 0;
+  const std::string error =
+      message_of<IoError>([&] { cut_trace(write("a.json", cut), options, folder_ / "b.json"); });
+  EXPECT_THAT(error, HasSubstr("a.json"));
+  EXPECT_THAT(error, HasSubstr("diagnose"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "b.json"));
+  EXPECT_THAT(message_of<IoError>(
+                  [&] { cut_trace(write("c.json", "{\"a\": 1}"), options, folder_ / "b.json"); }),
+              HasSubstr("traceEvents"));
+}
+
+}  // namespace
+}  // namespace vitrine
