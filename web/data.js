@@ -5,10 +5,10 @@
 /**
  * @typedef {{span: number, compute: number, exposed_communication: number, exposed_copy: number,
  *   data_wait: number, idle: number, communication: number, overlap: number}} Parts
- * @typedef {Parts & {step: number, name: string, start: number, phases?: number[], idle_causes?: number[],
- *   data?: number, sync?: number, allocator?: number, kernels?: number, recompute?: number}} Step
- * @typedef {{rank: number, whole: Parts, steps: Step[], phases?: number[], classes?: number[],
- *   idle_causes?: number[], idle_what?: Object<string, number>}} RankTime
+ * @typedef {Parts & {step: number, name: string, start: number, duration: number, phases: number[],
+ *   idle_causes: number[]}} Step
+ * @typedef {{rank: number, whole: Parts, steps: Step[], phases: number[], classes: number[],
+ *   idle_causes: number[], idle_what: Object<string, number>}} RankTime
  * @typedef {{phases: string[], classes: string[], idle_causes: string[], ranks: RankTime[]}} TimeData
  *
  * @typedef {{rank: number, source: string, origin: string, device: string, host: string, device_work: boolean,
@@ -69,7 +69,7 @@
  *   evidence: string, more: string[]}} StragglerRow
  * @typedef {{rank: number, step: string, excess: number, cause: string, evidence: string, begin: number,
  *   end: number}} Outlier
- * @typedef {{world_size: number, unknown: string[],
+ * @typedef {{world_size: number, ranks: RankRow[], time: TimeData, unknown: string[],
  *   stragglers: {tested: boolean, note: string, rows: StragglerRow[]}, outliers: Outlier[],
  *   communication: Communication, topologies: Topology[], pipeline: Pipeline|null, tables: Tables}} Job
  *
@@ -80,8 +80,8 @@
  * @typedef {{label: string, value: string, unit: string, note: string, tone: string}} Card
  * @typedef {{steps: number[], columns: {name: string, values: (number|null)[]}[]}} Metrics
  * @typedef {{title: string, subtitle: string, footer: string, facts: [string, string][], cards: Card[],
- *   warnings: string[], images: {title: string, uri: string}[], metrics: Metrics, time: TimeData,
- *   ranks: RankRow[], memory: MemoryData, timeline: TimelineMeta, diagnosis: Diagnosis|null,
+ *   warnings: string[], images: {title: string, uri: string}[], metrics: Metrics,
+ *   memory: MemoryData, timeline: TimelineMeta, diagnosis: Diagnosis|null,
  *   job: Job|null}} Page
  *
  * @typedef {(from: number, to: number, rank: number) => void} Jump shows that time of that rank (-1: all)

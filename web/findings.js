@@ -68,7 +68,7 @@ export function showOdd(data, jump) {
   if (!data.job) return;
   const {stragglers, outliers} = data.job;
   const parts = [];
-  if (data.ranks.length > 1) {
+  if (data.job.ranks.length > 1) {
     const text = stragglers.rows.length > 0 ? stragglers.note
       : stragglers.tested ? 'No rank is late more often than chance would make it. ' + stragglers.note
         : 'Not tested. ' + stragglers.note;

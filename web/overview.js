@@ -38,8 +38,8 @@ function showWarnings(warnings) {
 
 /** How the time of all ranks splits, in one bar. @param {Page} data */
 export function showSplit(data) {
-  const shown = data.time.ranks.filter((r) => r.whole.span > 0);
-  if (shown.length === 0 || !data.job) return;
+  const shown = data.job ? data.job.time.ranks.filter((r) => r.whole.span > 0) : [];
+  if (shown.length === 0) return;
   const sum = shown.map((r) => partsOf(r.whole)).reduce((a, b) => a.map((v, i) => v + b[i]));
   const span = sum.reduce((a, b) => a + b, 0);
   byId('split').append(element('div', {class: 'panel'}, [
@@ -49,12 +49,13 @@ export function showSplit(data) {
 
 /** What was read. @param {Page} data */
 export function showInputs(data) {
-  if (!data.job || data.ranks.length === 0) return;
+  if (!data.job || data.job.ranks.length === 0) return;
+  const {ranks} = data.job;
   const {sizes, known, confidence, reasons, sharded} = data.job.communication.layout;
   const degrees = Object.entries(sizes).filter(([, size]) => size > 1).map(([name, size]) => `${name} ${size}`);
   const layout = !known ? 'not known' : (degrees.join(' × ') || 'one rank') + (sharded ? ', sharded (FSDP, ZeRO)' : '');
   const blobs = new Map(data.timeline.ranks.map((r) => [r.rank, r]));
-  const rows = data.ranks.map((r) => {
+  const rows = ranks.map((r) => {
     const blob = blobs.get(r.rank);
     return [String(r.rank), r.origin || '–', r.device || 'not known', r.host || '–', whole(r.steps),
             r.step > 0 ? time(r.step) : '–', blob ? whole(blob.total) : '–',
@@ -63,7 +64,7 @@ export function showInputs(data) {
   byId('inputs').append(
     element('h2', {}, ['What was read']),
     element('div', {class: 'panel'}, [
-      element('p', {}, [`${data.ranks.length} of ${data.job.world_size} rank${data.job.world_size > 1 ? 's' : ''}. ` +
+      element('p', {}, [`${ranks.length} of ${data.job.world_size} rank${data.job.world_size > 1 ? 's' : ''}. ` +
         `Parallel layout: ${layout}${known && confidence ? ` (${confidence})` : ''}.`]),
       ...(reasons.length ? [element('p', {class: 'hint'}, [reasons.join('; ')])] : []),
       plainTable(['rank', 'from', 'device', 'host', 'steps', 'step time', 'events', 'clock offset', 'file'], rows,
@@ -101,8 +102,9 @@ export function showUnknown(data) {
 
 /** Ranks side by side; what is far from the median stands out. @param {Page} data */
 export function showComparison(data) {
-  if (data.ranks.length < 2) return;
-  const times = new Map(data.time.ranks.map((r) => [r.rank, r]));
+  if (!data.job || data.job.ranks.length < 2) return;
+  const {ranks, time: measured} = data.job;
+  const times = new Map(measured.ranks.map((r) => [r.rank, r]));
   /** @typedef {import('./data.js').RankRow} RankRow */
   /** @type {[string, (r: RankRow) => number, (v: number, r: RankRow) => string][]} */
   const columns = [
@@ -119,17 +121,17 @@ export function showComparison(data) {
     ['tensor cores', (r) => (r.matmul > 0 ? r.tensor_core / r.matmul : 0), (v, r) => (r.matmul > 0 ? percent(v, 1) : '–')],
     ['peak memory', (r) => r.peak, (v) => (v > 0 ? bytes(v) : '–')],
   ];
-  const shown = columns.filter(([, value]) => data.ranks.some((r) => value(r) > 0));
-  const spans = Math.max(...data.time.ranks.map((r) => r.whole.span), 1);
-  const rows = data.ranks.map((r) => [
+  const shown = columns.filter(([, value]) => ranks.some((r) => value(r) > 0));
+  const spans = Math.max(...measured.ranks.map((r) => r.whole.span), 1);
+  const rows = ranks.map((r) => [
     document.createTextNode('rank ' + r.rank),
     ...shown.map(([name, value, text]) => {
       const v = value(r);
-      const all = data.ranks.map(value).sort((a, b) => a - b);
+      const all = ranks.map(value).sort((a, b) => a - b);
       const middle = (all[(all.length - 1) >> 1] + all[all.length >> 1]) / 2;
       // Times are told apart only where the difference is 2 % of the span.
       const matters = name === 'kernels' || v < 1000 || Math.abs(v - middle) > spans * 0.02;
-      const apart = middle > 0 && Math.abs(v - middle) > middle * 0.1 && matters && data.ranks.length > 1;
+      const apart = middle > 0 && Math.abs(v - middle) > middle * 0.1 && matters && ranks.length > 1;
       return element('span', apart ? {class: v > middle ? 'above' : 'below',
         title: `median ${text(middle, r)}`} : {}, [text(v, r)]);
     })]);

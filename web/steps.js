@@ -29,18 +29,20 @@ export function stackBar(parts, span, names = kParts) {
 
 /** @param {Page} data @param {import('./data.js').Jump} jump */
 export function showSteps(data, jump) {
-  const shown = data.time.ranks.filter((r) => r.whole.span > 0);
+  if (!data.job) return;
+  const {time: measured} = data.job;
+  const shown = measured.ranks.filter((r) => r.whole.span > 0);
   if (shown.length === 0) return;
   const section = byId('steps');
-  section.append(head('Where the time goes', data.job ? 'device time of each rank, whole window' : 'recorded steps, by rank'),
+  section.append(head('Where the time goes', 'of each rank, from its first device work to its last'),
                  element('div', {class: 'panel'}, [byRank(shown), legend(kParts.map(([name, fill]) => [name, fill])),
     element('p', {class: 'hint'}, ['Each moment counts once, for the first of these that holds. “Hidden” is the ' +
       'share of communication that runs behind compute. Exposed communication over 30 % is bad, under 10 % is ' +
       'what good links give.'])]));
   const grid = element('div', {class: 'grid'});
   if (shown.some((r) => r.steps.length > 1)) grid.append(byStep(shown, jump), stepTimes(shown));
-  if (shown.some((r) => r.phases?.some((ns) => ns > 0))) grid.append(phases(data, shown));
-  if (shown.some((r) => r.idle_causes?.some((ns) => ns > 0))) grid.append(idle(data, shown));
+  if (shown.some((r) => r.phases.some((ns) => ns > 0))) grid.append(phases(measured, shown));
+  if (shown.some((r) => r.idle_causes.some((ns) => ns > 0))) grid.append(idle(measured, shown));
   section.append(grid);
 }
 
@@ -72,7 +74,7 @@ function byStep(ranks, jump) {
     const {steps, rank} = ranks[index];
     holder.replaceChildren(stackedColumns(steps.map(label), kParts.map(([name, fill, pattern], p) => (
       {name, colour: fill, pattern, values: steps.map((s) => partsOf(s)[p])})),
-    (i) => jump(steps[i].start, steps[i].start + steps[i].span, rank)));
+    (i) => jump(steps[i].start, steps[i].start + steps[i].duration, rank)));
   };
   draw(0);
   return element('div', {class: 'panel'}, [element('div', {class: 'head'}, [element('h3', {}, ['By step']),
@@ -87,7 +89,7 @@ function stepTimes(ranks) {
     name: 'rank ' + r.rank, colour: 'm' + i,
     values: first.map((step, at) => {
       const found = step.step >= 0 ? r.steps.find((s) => s.step === step.step) : r.steps[at];
-      return found ? found.span : null;
+      return found ? found.duration : null;
     })}));
   const x = first.map((s, i) => (s.step >= 0 ? s.step : i));
   return element('div', {class: 'panel'}, [element('h3', {}, ['Step time' + (ranks.length > 8 ? ', first 8 ranks' : '')]),
@@ -98,35 +100,35 @@ function stepTimes(ranks) {
 const kPhaseFills = [['forward', 'forward', undefined], ['backward', 'backward', undefined],
                      ['optimizer', 'optimizer', undefined], ['other', 'idle', undefined]];
 
-/** @param {Page} data @param {import('./data.js').RankTime[]} ranks */
+/** @param {import('./data.js').TimeData} data @param {import('./data.js').RankTime[]} ranks */
 function phases(data, ranks) {
-  const names = /** @type {[string, string, string|undefined][]} */ (data.time.phases.map((name, i) =>
+  const names = /** @type {[string, string, string|undefined][]} */ (data.phases.map((name, i) =>
     [name, kPhaseFills[i] ? kPhaseFills[i][1] : 'idle', undefined]));
   const panel = element('div', {class: 'panel'}, [element('h3', {}, ['Compute by phase'])]);
-  bars(panel, ranks, (r) => r.phases || [], names);
+  bars(panel, ranks, (r) => r.phases, names);
   panel.append(legend(names.map(([name, fill]) => [name, fill])));
-  if (ranks.some((r) => r.classes?.some((ns) => ns > 0))) {
-    const classes = /** @type {[string, string, string|undefined][]} */ (data.time.classes.map((name, i) => [name, 'm' + i, undefined]));
-    const used = classes.filter((_, i) => ranks.some((r) => (r.classes?.[i] || 0) > 0));
+  if (ranks.some((r) => r.classes.some((ns) => ns > 0))) {
+    const classes = /** @type {[string, string, string|undefined][]} */ (data.classes.map((name, i) => [name, 'm' + i, undefined]));
+    const used = classes.filter((_, i) => ranks.some((r) => r.classes[i] > 0));
     panel.append(element('h3', {class: 'second'}, ['Compute by class of kernel']));
-    bars(panel, ranks, (r) => r.classes || [], classes);
+    bars(panel, ranks, (r) => r.classes, classes);
     panel.append(legend(used.map(([name, fill]) => [name, fill])));
   }
   return panel;
 }
 
-/** @param {Page} data @param {import('./data.js').RankTime[]} ranks */
+/** @param {import('./data.js').TimeData} data @param {import('./data.js').RankTime[]} ranks */
 function idle(data, ranks) {
-  const names = /** @type {[string, string, string|undefined][]} */ (data.time.idle_causes.map((name, i) =>
+  const names = /** @type {[string, string, string|undefined][]} */ (data.idle_causes.map((name, i) =>
     [name, 'm' + i, undefined]));
-  const used = names.filter((_, i) => ranks.some((r) => (r.idle_causes?.[i] || 0) > 0));
+  const used = names.filter((_, i) => ranks.some((r) => r.idle_causes[i] > 0));
   const panel = element('div', {class: 'panel'}, [element('h3', {}, ['Why the device idles'])]);
-  bars(panel, ranks, (r) => r.idle_causes || [], names);
+  bars(panel, ranks, (r) => r.idle_causes, names);
   panel.append(legend(used.map(([name, fill]) => [name, fill])));
   /** @type {Map<string, number>} */
   const whats = new Map();
   for (const r of ranks) {
-    for (const [what, ns] of Object.entries(r.idle_what || {})) whats.set(what, (whats.get(what) || 0) + ns);
+    for (const [what, ns] of Object.entries(r.idle_what)) whats.set(what, (whats.get(what) || 0) + ns);
   }
   const rows = [...whats].sort((a, b) => b[1] - a[1]).slice(0, 8);
   if (rows.length > 0) {

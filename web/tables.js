@@ -10,13 +10,13 @@ export function showTables(data, jump) {
   const section = byId('tables');
   if (kernels.length + operators.length + gaps.length === 0) return;
   section.append(head('Tables', 'click a column to sort, type to filter'));
-  if (kernels.length > 0) section.append(kernelTable(data, kernels, totals.kernels));
+  if (kernels.length > 0) section.append(kernelTable(data.job.ranks, kernels, totals.kernels));
   if (operators.length > 0) section.append(operatorTable(operators, totals.operators));
   if (gaps.length > 0) section.append(gapTable(gaps, totals.gaps, jump));
 }
 
-/** @param {import('./data.js').Page} data @param {import('./data.js').Kernel[]} rows @param {number} total */
-function kernelTable(data, rows, total) {
+/** @param {import('./data.js').RankRow[]} ranks @param {import('./data.js').Kernel[]} rows @param {number} total */
+function kernelTable(ranks, rows, total) {
   const sum = rows.reduce((a, r) => a + r.total, 0);
   /** @type {import('./table.js').Column<import('./data.js').Kernel>[]} */
   const columns = [
@@ -27,8 +27,8 @@ function kernelTable(data, rows, total) {
     {title: 'share', value: (r) => r.total, text: (r) => percent(r.total, sum)},
     {title: 'mean', value: (r) => r.total / r.count, text: (r) => time(r.total / r.count)},
     {title: 'min', value: (r) => r.min, text: (r) => time(r.min)}, {title: 'max', value: (r) => r.max, text: (r) => time(r.max)}];
-  if (rows[0].by_rank && data.ranks.length <= 4) {
-    data.ranks.forEach((rank, i) => columns.push({title: `rank ${rank.rank}`, value: (r) => r.by_rank?.[i] || 0,
+  if (rows[0].by_rank && ranks.length <= 4) {
+    ranks.forEach((rank, i) => columns.push({title: `rank ${rank.rank}`, value: (r) => r.by_rank?.[i] || 0,
                                                   text: (r) => time(r.by_rank?.[i] || 0)}));
   } else if (rows[0].by_rank) {
     const spread = (/** @type {import('./data.js').Kernel} */ r) => Math.max(...(r.by_rank || [0])) - Math.min(...(r.by_rank || [0]));

@@ -34,7 +34,7 @@ export class Timeline {
     const used = new Set(data.timeline.ranks.flatMap((r) => r.kinds.map((k) => this.kinds[k])));
     const fills = new Map(this.kinds.filter((k) => used.has(k) && k !== 'step').map((k) => [k, kindFill(k)]));
     byId('timeline').append(
-      head('Timeline', `all ranks${data.job && data.ranks.some((r) => r.clock && r.clock.samples > 0) ? ', clocks aligned by their collectives' : ''}`, [
+      head('Timeline', `all ranks${data.job && data.job.ranks.some((r) => r.clock && r.clock.samples > 0) ? ', clocks aligned by their collectives' : ''}`, [
         this.box, button('‹', () => this.next(false), {title: 'previous (shift n)', class: 'step'}),
         button('›', () => this.next(true), {title: 'next (n)', class: 'step'}), this.status,
         button('−', () => this.view.zoom(1.6), {title: 'zoom out (s)'}),
@@ -259,8 +259,8 @@ function painted() {
 
 /** @param {import('./data.js').Page} data */
 function stepsOf(data) {
-  const rank = data.time.ranks.find((r) => r.steps.length > 0);
-  return rank ? rank.steps.map((s) => ({name: s.name, start: s.start, end: s.start + s.span})) : [];
+  const rank = data.job && data.job.time.ranks.find((r) => r.steps.length > 0);
+  return rank ? rank.steps.map((s) => ({name: s.name, start: s.start, end: s.start + s.duration})) : [];
 }
 
 function keys() {

@@ -72,17 +72,17 @@ struct Sum {
   double share(int64_t part) const { return double(part) / double(parts.span_ns); }
 };
 
-Sum sum_of(const std::vector<RankTime>& ranks) {
+Sum sum_of(const JobFacts& job) {
   Sum sum;
-  for (const auto& rank : ranks) {
-    sum.parts.span_ns += rank.whole.span_ns;
-    sum.parts.compute_ns += rank.whole.compute_ns;
-    sum.parts.exposed_communication_ns += rank.whole.exposed_communication_ns;
-    sum.parts.communication_ns += rank.whole.communication_ns;
-    sum.parts.overlap_ns += rank.whole.overlap_ns;
-    sum.parts.data_wait_ns += rank.whole.data_wait_ns;
-    sum.parts.idle_ns += rank.whole.idle_ns;
-    for (const auto& step : rank.steps) sum.steps.push_back(double(step.time.span_ns));
+  for (const RankFacts& rank : job.ranks) {
+    sum.parts.span_ns += rank.total.span_ns;
+    sum.parts.compute_ns += rank.total.compute_ns;
+    sum.parts.exposed_communication_ns += rank.total.exposed_communication_ns;
+    sum.parts.communication_ns += rank.total.communication_ns;
+    sum.parts.overlap_ns += rank.total.overlap_ns;
+    sum.parts.data_wait_ns += rank.total.data_wait_ns;
+    sum.parts.idle_ns += rank.total.idle_ns;
+    for (const auto& step : rank.steps) sum.steps.push_back(double(step.duration_ns));
   }
   return sum;
 }
@@ -103,9 +103,8 @@ Json communication_card(const Sum& sum) {
               tone);
 }
 
-void time_cards(const ReportInput& input, const std::vector<RankTime>& ranks, Json& cards) {
-  const Sum sum = sum_of(ranks);
-  if (sum.parts.span_ns == 0) return;
+void time_cards(const JobFacts& job, Json& cards) {
+  const Sum sum = sum_of(job);
   if (!sum.steps.empty()) {
     const auto [value, unit] = split_unit(format_ns(median(sum.steps)));
     cards.push_back(card("Step time",
@@ -113,15 +112,13 @@ void time_cards(const ReportInput& input, const std::vector<RankTime>& ranks, Js
                          unit,
                          format("median of %zu recorded steps%s",
                                 sum.steps.size(),
-                                ranks.size() > 1 ? " of all ranks" : "")));
+                                job.ranks.size() > 1 ? " of all ranks" : "")));
   }
-  // An own run's page says more of the loss than of the device.
-  if (input.job != nullptr) {
-    cards.push_back(card("Compute",
-                         format("%.1f", 100 * sum.share(sum.parts.compute_ns)),
-                         "%",
-                         "of the time some kernel computes"));
-  }
+  if (sum.parts.span_ns == 0) return;
+  cards.push_back(card("Compute",
+                       format("%.1f", 100 * sum.share(sum.parts.compute_ns)),
+                       "%",
+                       "of the time a kernel computes"));
   cards.push_back(communication_card(sum));
   if (const double waiting = sum.share(sum.parts.data_wait_ns); waiting > kBadDataWait) {
     cards.push_back(card("Waiting for data",
@@ -130,16 +127,14 @@ void time_cards(const ReportInput& input, const std::vector<RankTime>& ranks, Js
                          "the data loader does not keep up",
                          "bad"));
   }
-  if (input.job != nullptr) {
-    const double idle = sum.share(sum.parts.idle_ns);
-    cards.push_back(card("Idle",
-                         format("%.1f", 100 * idle),
-                         "%",
-                         "nothing runs on the device",
-                         idle > kBadIdle     ? "bad"
-                         : idle <= kGoodIdle ? "good"
-                                             : "warn"));
-  }
+  const double idle = sum.share(sum.parts.idle_ns);
+  cards.push_back(card("Idle",
+                       format("%.1f", 100 * idle),
+                       "%",
+                       "of the time nothing runs on the device",
+                       idle > kBadIdle     ? "bad"
+                       : idle <= kGoodIdle ? "good"
+                                           : "warn"));
 }
 
 void memory_card(const ReportInput& input, Json& cards) {
@@ -158,10 +153,10 @@ void memory_card(const ReportInput& input, Json& cards) {
 
 }  // namespace
 
-Json cards_json(const ReportInput& input, const std::vector<RankTime>& times) {
+Json cards_json(const ReportInput& input) {
   Json cards = Json::array();
   metrics_cards(input.metrics, cards);
-  time_cards(input, times, cards);
+  if (input.job != nullptr) time_cards(*input.job, cards);
   memory_card(input, cards);
   return cards;
 }

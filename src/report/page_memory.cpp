@@ -1,6 +1,5 @@
 // Memory by category over time, its peak and who holds it.
 #include <algorithm>
-#include <numeric>
 
 #include "report/page_parts.h"
 
@@ -8,28 +7,7 @@ namespace vitrine {
 
 namespace {
 
-constexpr size_t kMostSamples = 1500;  // a rank
-
-int64_t total(const MemoryByCategory& bytes) {
-  return std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
-}
-
-// At most kMostSamples, each the largest of its stretch, so that no peak is lost.
-std::vector<MemorySample> thinned(const std::vector<MemorySample>& samples) {
-  if (samples.size() <= kMostSamples) return samples;
-  std::vector<MemorySample> out;
-  for (size_t part = 0; part < kMostSamples; ++part) {
-    const auto begin =
-        samples.begin() + static_cast<ptrdiff_t>(part * samples.size() / kMostSamples);
-    const auto end =
-        samples.begin() + static_cast<ptrdiff_t>((part + 1) * samples.size() / kMostSamples);
-    out.push_back(*std::max_element(
-        begin, end, [](const auto& a, const auto& b) { return total(a.bytes) < total(b.bytes); }));
-  }
-  return out;
-}
-
-// One rank, whatever it is known from. Layers: the categories, then what has none.
+// One rank. Layers: the categories, then what has none.
 struct Curve {
   int32_t rank = -1;  // -1: a snapshot that belongs to no rank
   std::string source;
@@ -51,7 +29,7 @@ std::array<int64_t, kMemoryCategories + 1> layers_of(const MemoryByCategory& byt
   return out;
 }
 
-// `begin` is what times count from on the page.
+// `shift` is added to its times.
 Curve curve_of(int32_t rank, const MemoryFacts& facts, int64_t shift) {
   Curve out;
   out.rank = rank, out.source = facts.source;
@@ -85,21 +63,6 @@ int64_t shift_of(int32_t rank, const MemoryFacts& facts, const PageClock& clock)
   return clock.at(rank, 0);
 }
 
-Curve curve_of(const RankTimeline& timeline, const PageClock& clock) {
-  Curve out;
-  out.rank = timeline.rank, out.source = "ledger";
-  for (const MemorySample& sample : timeline.memory) {
-    if (total(sample.bytes) <= out.peak) continue;
-    out.peak = total(sample.bytes);
-    out.at_peak = layers_of(sample.bytes, 0);
-  }
-  for (const MemorySample& sample : thinned(timeline.memory)) {
-    out.times.push_back(clock.at(timeline.rank, sample.time_ns));
-    out.layers.push_back(layers_of(sample.bytes, 0));
-  }
-  return out;
-}
-
 std::vector<Curve> curves(const ReportInput& input, const PageClock& clock) {
   std::vector<Curve> out;
   if (input.job != nullptr) {
@@ -109,10 +72,6 @@ std::vector<Curve> curves(const ReportInput& input, const PageClock& clock) {
     }
     for (const MemoryFacts& loose : input.job->loose_memory) {
       if (loose.known) out.push_back(curve_of(-1, loose, shift_of(-1, loose, clock)));
-    }
-  } else if (input.timeline != nullptr) {
-    for (const auto& timeline : input.timeline->ranks) {
-      if (!timeline.memory.empty()) out.push_back(curve_of(timeline, clock));
     }
   }
   // The ledger saw the whole run, the samples a window of it.

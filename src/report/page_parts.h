@@ -2,34 +2,15 @@
 // of the page's clock; durations are nanoseconds, sizes bytes.
 #pragma once
 
-#include <vector>
-
-#include "analysis/breakdown.h"
 #include "core/json.h"
 #include "report/page_clock.h"
 
 namespace vitrine {
 
-// What the time of one rank is drawn from: the measured facts, or only a breakdown.
-struct RankTime {
-  int32_t rank = 0;
-  Breakdown whole;
-  struct Step {
-    std::string name;
-    int32_t step = -1;
-    int64_t start_ns = 0;  // the rank's own clock
-    Breakdown time;
-    const StepFacts* facts = nullptr;
-  };
-  std::vector<Step> steps;
-  const RankFacts* facts = nullptr;
-};
-std::vector<RankTime> rank_times(const ReportInput& input);
-
-Json cards_json(const ReportInput& input, const std::vector<RankTime>& times);
-Json time_json(const std::vector<RankTime>& times, const PageClock& clock);
+Json cards_json(const ReportInput& input);
+Json time_json(const JobFacts& job, const PageClock& clock);
 // What was read and measured of each rank in one row: for the overview and to compare ranks.
-Json ranks_json(const ReportInput& input);
+Json ranks_json(const JobFacts& job);
 Json findings_json(const Diagnosis& diagnosis, const PageClock& clock);
 Json stragglers_json(const StragglerFacts& facts);
 Json outliers_json(const JobFacts& job, const PageClock& clock);

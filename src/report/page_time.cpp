@@ -25,19 +25,14 @@ Json names(int count, const Name& name) {
   return out;
 }
 
-Json step_json(const RankTime& rank, const RankTime::Step& step, const PageClock& clock) {
+Json step_json(int32_t rank, const StepFacts& step, const PageClock& clock) {
   Json out = parts_json(step.time);
   out["step"] = step.step;
   out["name"] = step.name;
-  out["start"] = clock.at(rank.rank, step.start_ns);
-  if (step.facts == nullptr) return out;
-  out["phases"] = step.facts->phase_ns;
-  out["idle_causes"] = step.facts->idle_by_cause;
-  out["data"] = step.facts->data_ns;
-  out["sync"] = step.facts->sync_ns;
-  out["allocator"] = step.facts->allocator_ns;
-  out["kernels"] = step.facts->kernels;
-  out["recompute"] = step.facts->recompute_ns;
+  out["start"] = clock.at(rank, step.start_ns);
+  out["duration"] = step.duration_ns;
+  out["phases"] = step.phase_ns;
+  out["idle_causes"] = step.idle_by_cause;
   return out;
 }
 
@@ -104,43 +99,18 @@ Json measured_json(const JobFacts& job, size_t index) {
 
 }  // namespace
 
-std::vector<RankTime> rank_times(const ReportInput& input) {
-  std::vector<RankTime> out;
-  if (input.job != nullptr) {
-    for (const RankFacts& facts : input.job->ranks) {
-      RankTime rank{facts.rank, facts.total, {}, &facts};
-      for (const StepFacts& step : facts.steps) {
-        rank.steps.push_back({step.name, step.step, step.start_ns, step.time, &step});
-      }
-      out.push_back(std::move(rank));
-    }
-  } else if (input.timeline != nullptr) {
-    for (const auto& timeline : input.timeline->ranks) {
-      const RankBreakdown parts = breakdown(timeline);
-      RankTime rank{parts.rank, parts.whole, {}, nullptr};
-      for (const auto& step : parts.steps) {
-        rank.steps.push_back(
-            {"step " + std::to_string(step.step), step.step, step.start_ns, step.time, nullptr});
-      }
-      out.push_back(std::move(rank));
-    }
-  }
-  return out;
-}
-
-Json time_json(const std::vector<RankTime>& times, const PageClock& clock) {
+Json time_json(const JobFacts& job, const PageClock& clock) {
   Json ranks = Json::array();
-  for (const RankTime& rank : times) {
+  for (const RankFacts& rank : job.ranks) {
     Json steps = Json::array();
-    for (const auto& step : rank.steps) steps.push_back(step_json(rank, step, clock));
-    Json out = {{"rank", rank.rank}, {"whole", parts_json(rank.whole)}, {"steps", steps}};
-    if (rank.facts != nullptr) {
-      out["phases"] = rank.facts->phase_ns;
-      out["classes"] = rank.facts->class_ns;
-      out["idle_causes"] = rank.facts->idle_by_cause;
-      out["idle_what"] = rank.facts->idle_by_what;
-    }
-    ranks.push_back(std::move(out));
+    for (const auto& step : rank.steps) steps.push_back(step_json(rank.rank, step, clock));
+    ranks.push_back({{"rank", rank.rank},
+                     {"whole", parts_json(rank.total)},
+                     {"steps", std::move(steps)},
+                     {"phases", rank.phase_ns},
+                     {"classes", rank.class_ns},
+                     {"idle_causes", rank.idle_by_cause},
+                     {"idle_what", rank.idle_by_what}});
   }
   return {
       {"phases", names(kPhases, [](int i) { return phase_name(static_cast<Phase>(i)); })},
@@ -151,10 +121,9 @@ Json time_json(const std::vector<RankTime>& times, const PageClock& clock) {
       {"ranks", std::move(ranks)}};
 }
 
-Json ranks_json(const ReportInput& input) {
+Json ranks_json(const JobFacts& job) {
   Json out = Json::array();
-  if (input.job == nullptr) return out;
-  for (size_t i = 0; i < input.job->ranks.size(); ++i) out.push_back(measured_json(*input.job, i));
+  for (size_t i = 0; i < job.ranks.size(); ++i) out.push_back(measured_json(job, i));
   return out;
 }
 

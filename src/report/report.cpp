@@ -47,14 +47,7 @@ std::string script_safe(const std::string& json) {
 
 }  // namespace
 
-void write_report(const ReportInput& given, const std::string& path) {
-  ReportInput input = given;
-  if (input.timelines.empty() && input.timeline != nullptr) {
-    const TimelineBlobOptions options = blob_options(input.timeline->ranks.size());
-    for (const auto& rank : input.timeline->ranks) {
-      input.timelines.push_back(encode_timeline(rank, options));
-    }
-  }
+void write_report(const ReportInput& input, const std::string& path) {
   const std::string data =
       script_safe(report_data(input).dump(-1, ' ', false, Json::error_handler_t::replace));
   // The timelines come last, so that the page is drawn before they are read.

@@ -13,7 +13,6 @@
 #include "core/memory_ledger.h"
 #include "metrics/metrics_reader.h"
 #include "report/timeline_blob.h"
-#include "timeline/timeline.h"
 
 namespace vitrine {
 
@@ -44,8 +43,6 @@ struct ReportInput {
   // By rank; empty: no timeline. The ranks' times are brought together by job->clocks where there
   // is a job, else by their wall anchors.
   std::vector<TimelineBlob> timelines;
-  // Instead of `job` and `timelines`, where nothing was measured: gives breakdown and timeline.
-  const Timeline* timeline = nullptr;
   std::vector<RankMemory> memory;     // empty: the peaks are those of the job or the samples
   int64_t memory_capacity_bytes = 0;  // of one rank; 0 = unknown
   std::vector<std::pair<std::string, std::string>> images;  // (title, path) of GIF or PNG files

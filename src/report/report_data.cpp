@@ -1,6 +1,7 @@
 // The sections of the page's data, joined.
 #include "report/report_data.h"
 
+#include <algorithm>
 #include <set>
 
 #include "core/error.h"
@@ -93,7 +94,6 @@ Json unknown_json(const JobFacts& job) {
 
 Json report_data(const ReportInput& input) {
   const PageClock clock(input);
-  const std::vector<RankTime> times = rank_times(input);
   Json facts = Json::array(), warnings = Json::array();
   for (const auto& [label, value] : input.facts) facts.push_back({label, value});
   for (const auto& text : input.warnings) warnings.push_back(text);
@@ -102,11 +102,9 @@ Json report_data(const ReportInput& input) {
               {"subtitle", input.subtitle},
               {"footer", input.footer},
               {"facts", std::move(facts)},
-              {"cards", cards_json(input, times)},
+              {"cards", cards_json(input)},
               {"images", std::move(images)},
               {"metrics", metrics_json(input.metrics)},
-              {"time", time_json(times, clock)},
-              {"ranks", ranks_json(input)},
               {"memory", memory_json(input, clock)},
               {"timeline", timeline_json(input, clock)},
               {"diagnosis", nullptr},
@@ -120,6 +118,8 @@ Json report_data(const ReportInput& input) {
     const JobFacts& job = *input.job;
     job_warnings(job, warnings);
     out["job"] = {{"world_size", job.world_size},
+                  {"ranks", ranks_json(job)},
+                  {"time", time_json(job, clock)},
                   {"unknown", unknown_json(job)},
                   {"stragglers", stragglers_json(job.straggler)},
                   {"outliers", outliers_json(job, clock)},

@@ -7,7 +7,7 @@
 namespace vitrine {
 
 // As the typedef Page of web/data.js says. The timelines' columns are not in it: write_report puts
-// each in an element of its own. Expects `input.timelines` where there are spans to show.
+// each in an element of its own.
 Json report_data(const ReportInput& input);
 
 }  // namespace vitrine
