@@ -3,7 +3,7 @@
 #   scripts/setup.sh [--tests]
 set -euo pipefail
 packages=(g++ cmake ninja-build ccache pkg-config git
-  nlohmann-json3-dev libcli11-dev libsimdjson-dev libdnnl-dev libgloo-dev libssl-dev zlib1g-dev
+  nlohmann-json3-dev libcli11-dev libdnnl-dev libgloo-dev libssl-dev zlib1g-dev libsqlite3-dev libisal-dev
   libavformat-dev libavcodec-dev libavutil-dev libswscale-dev libpng-dev libgif-dev)
 if [ "${1:-}" = --tests ]; then
   packages+=(libgtest-dev python3-minimal iproute2 clang-format clang-tidy)

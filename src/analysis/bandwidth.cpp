@@ -37,6 +37,7 @@ void fill_expected(const std::vector<RankFacts>& ranks, int64_t bytes, Collectiv
     hosts.insert(rank.host);
   }
   if (members < 2 || kind.ranks.size() > kRanksOfHost) return;
+  if (collective_shape(kind.name) != CollectiveShape::kSymmetric) return;
   if (devices.size() != 1 || hosts.size() != 1) return;
   const Accelerator* card = find_accelerator(*devices.begin());
   if (card == nullptr || card->link_bytes_per_s <= 0) return;

@@ -85,20 +85,21 @@ struct LayoutFacts {
 struct PipelineStage {
   int32_t stage = 0;
   std::vector<int32_t> ranks;
-  // Per step, medians over steps: they add up to the step.
+  // Of the step of median length. Compute, bubble, host, transfer and the rest add up to it.
   int64_t step_ns = 0, compute_ns = 0;
   int64_t bubble_ns = 0;      // in receive, or idle, for another stage: by schedule and by waiting
   int64_t schedule_ns = 0;    // of that, what the schedule's ideal has
   int64_t waiting_ns = 0;     // the rest: a stage that was late
   int64_t host_bound_ns = 0;  // idle because this stage's own host launched too slowly
-  int64_t transfer_ns = 0;    // moving activations and gradients
+  int64_t transfer_ns = 0;    // moving activations and gradients, exposed
+  int64_t other_ns = 0;       // exposed copies and collectives of the stage's own ranks
   int64_t forward_ns = 0, backward_ns = 0;  // of one micro-batch
 };
 
 struct PipelineFacts {
   int32_t stages = 0, micro_batches = 0;
   std::string order;           // "gpipe", "1f1b", "interleaved", "unknown"
-  double ideal_bubble = 0;     // (p-1)/(m+p-1)
+  double ideal_bubble = 0;     // (p-1)/(v m+p-1), v chunks a stage
   double measured_bubble = 0;  // mean over stages of bubble / step
   std::vector<PipelineStage> by_stage;
   struct Cell {  // of the pipeline chart

@@ -7,6 +7,9 @@
 #include "analysis/job_facts.h"
 #include "analysis/layout.h"
 #include "analysis/match_collectives.h"
+#include "analysis/outliers.h"
+#include "analysis/pipeline.h"
+#include "analysis/straggler.h"
 #include "analysis/waits.h"
 
 namespace vitrine {
@@ -62,7 +65,11 @@ JobFacts measure_job(std::vector<RankFacts> ranks,
   sort_ranks(job, std::move(ranks));
   if (job.ranks.empty()) return job;
   match(job);
-  job.layout = infer_layout(job.ranks, job.world_size, job.collectives, 1);
+  job.pipeline = measure_pipeline(job.ranks, job.clocks, job.collectives);
+  job.layout = infer_layout(
+      job.ranks, job.world_size, job.collectives, job.pipeline ? job.pipeline->stages : 1);
+  job.straggler = find_stragglers(job.ranks, job.clocks, job.collectives);
+  job.outliers = find_outliers(job.ranks, job.collectives);
   return job;
 }
 

@@ -126,6 +126,7 @@ RankFacts measure_rank(const RankTimeline& timeline) {
   RankFacts out;
   take_header(timeline, out);
   measure_counters(timeline, out);
+  out.memory = measure_memory(timeline);
   const SpanOrder order(timeline.spans);
   const StepIndex steps(timeline.spans, order);
   HostWalk host = walk_host(timeline, order, steps);

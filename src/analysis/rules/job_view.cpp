@@ -121,13 +121,6 @@ JobView view_job(const JobFacts& job, bool whole) {
   return view;
 }
 
-int64_t median(std::vector<int64_t> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 int64_t common_part(const JobView& view, const std::function<int64_t(const RankView&)>& value) {
   std::vector<int64_t> values;
   for (const RankView& rank : view.ranks) values.push_back(value(rank));

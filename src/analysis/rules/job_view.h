@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "analysis/finding.h"
+#include "analysis/statistics.h"
 
 namespace vitrine {
 
@@ -47,7 +48,6 @@ struct JobView {
 // `whole`: step marks are set aside, all figures are of the window.
 JobView view_job(const JobFacts& job, bool whole = false);
 
-int64_t median(std::vector<int64_t> values);  // lower middle; 0 of none
 // What (nearly) every rank has of a quantity, so that one rank's excess is not taken for the job's:
 // the least; from four ranks on the lower quartile.
 int64_t common_part(const JobView& view, const std::function<int64_t(const RankView&)>& value);
