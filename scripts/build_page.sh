@@ -11,6 +11,7 @@ if [ "${1:-}" = --check ]; then
 fi
 command -v npm >/dev/null || { echo "error: npm is missing: scripts/setup.sh --tests installs it" >&2; exit 1; }
 npm ci --silent --no-audit --no-fund
+node_modules/.bin/tsc -p jsconfig.json
 # The page keeps the licence of what is bundled.
 licence="/*! uPlot: $(tr '\n' ' ' <node_modules/uplot/LICENSE) */"
 node_modules/.bin/esbuild report.js --bundle --format=iife --target=es2021 --minify-whitespace --charset=utf8 \

@@ -88,6 +88,9 @@ function axis(text, size) {
   return made;
 }
 
+/** Ticks of steps are whole. */
+const kWholeSteps = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 1e7];
+
 const kDashes = [[], [6, 3], [2, 3], [8, 3, 2, 3]];
 
 /**
@@ -109,7 +112,7 @@ export function lineChart(x, series, options = {}) {
     width, height: options.height || 200, scales: {x: {time: false}, y: {range}},
     cursor: {points: {size: 7}, drag: {x: true, y: false}},
     legend: {live: true},
-    axes: [axis(xText, 30), axis(yText, 62)],
+    axes: [{...axis(xText, 30), incrs: kWholeSteps}, axis(yText, 62)],
     series: [
       {label: options.xLabel || 'step', value: (_, v) => (v === null ? '–' : xText(v))},
       ...series.map((s, i) => ({
@@ -135,6 +138,7 @@ export function stackedColumns(labels, parts, clicked) {
     width, height: 220,
     scales: {x: {time: false, range: [-0.6, labels.length - 0.4]}, y: {range: (_, __, high) => [0, (high || 1) * 1.05]}},
     cursor: {points: {show: false}, drag: {x: false, y: false}},
+    legend: {markers: {fill: (_, i) => (i > 0 ? colour(parts[order[i - 1]].colour) : '')}},
     axes: [
       {...axis((v) => (Number.isInteger(v) ? labels[v] ?? '' : ''), 30), grid: {show: false}},
       axis((v) => time(v), 62)],
@@ -202,6 +206,7 @@ export function memoryChart(times, layers, lines) {
     width, height: 260,
     scales: {x: {time: false}, y: {range: [0, high]}},
     cursor: {points: {show: false}, drag: {x: true, y: false}},
+    legend: {markers: {fill: (_, i) => (i > 0 && i <= order.length ? colour(layers[order[i - 1]].colour) : '')}},
     axes: [axis((v) => time(v, 4), 30), {...axis(bytes, 74), splits: () => byteTicks(high)}],
     series,
   }), /** @type {uPlot.AlignedData} */ (data));

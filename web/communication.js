@@ -159,7 +159,7 @@ function longest(communication, jump) {
 
 /** @param {import('./data.js').LayoutGroup[]} groups */
 function groupTable(groups) {
-  return element('details', {class: 'panel'}, [element('summary', {}, [`${groups.length} process groups`]), sortableTable(groups, [
+  return element('details', {class: 'panel'}, [element('summary', {}, [`${groups.length} process group${groups.length > 1 ? 's' : ''}`]), sortableTable(groups, [
     {title: 'role', value: (g) => g.role}, {title: 'name', value: (g) => g.name},
     {title: 'description', value: (g) => g.description || '–'},
     {title: 'ranks', value: (g) => ranges(g.ranks) || 'not listed'},

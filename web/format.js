@@ -116,6 +116,18 @@ export function legend(entries) {
     element('span', {}, [element('i', {class: 'fill-' + name}), label])));
 }
 
+/** Without patterns, as the canvas draws; kinds of one colour share an entry. @param {[string, string][]} entries */
+export function plainLegend(entries) {
+  /** @type {Map<string, string[]>} */
+  const byFill = new Map();
+  for (const [label, name] of entries) byFill.set(name, [...(byFill.get(name) || []), label]);
+  return element('div', {class: 'legend'}, [...byFill].map(([name, labels]) => {
+    const swatch = element('i');
+    swatch.style.background = `var(--${name})`;
+    return element('span', {}, [swatch, labels.join(', ')]);
+  }));
+}
+
 /** @param {string} title @param {string} text @param {Node[]} [tools] */
 export function head(title, text, tools = []) {
   return element('div', {class: 'head'}, [

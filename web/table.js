@@ -9,7 +9,7 @@ import {element} from './format.js';
  *   `value` sorts, `text` is shown; `bar` is the filled part (0..1) of the cell.
  */
 
-const kShown = 40;
+const kShown = 15;
 
 /**
  * @template Row
@@ -35,7 +35,8 @@ export function sortableTable(rows, columns, options = {}) {
       by = i;
       draw();
     });
-    return element('th', {scope: 'col'}, [sorter]);
+    const textual = rows.length > 0 && typeof column.value(rows[0]) === 'string';
+    return element('th', {scope: 'col', class: textual ? 'text' : ''}, [sorter]);
   });
 
   function draw() {

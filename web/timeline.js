@@ -1,7 +1,7 @@
 // @ts-check
 // The timeline's section: reads the compressed columns after the page is drawn, and joins view, input,
 // search and details.
-import {bytes, button, byId, element, head, legend, number, percent, ranges, time, whole} from './format.js';
+import {bytes, button, byId, element, head, number, percent, plainLegend, ranges, time, whole} from './format.js';
 import {decodeRank} from './timeline_data.js';
 import {listen} from './timeline_input.js';
 import {areaSums, matchingClasses, nextMatch, related} from './timeline_query.js';
@@ -40,7 +40,7 @@ export class Timeline {
         button('−', () => this.view.zoom(1.6), {title: 'zoom out (s)'}),
         button('+', () => this.view.zoom(1 / 1.6), {title: 'zoom in (w)'}),
         button('All', () => this.view.show(0, this.view.end), {title: 'everything (0)'})]),
-      element('div', {class: 'panel'}, [this.progress, canvas, legend([...fills]), this.details, keys()]));
+      element('div', {class: 'panel'}, [this.progress, canvas, plainLegend([...fills]), this.details, keys()]));
     listen(this.view, {
       select: (where) => this.select(where), area: () => this.showArea(), search: () => this.box.focus(),
       next: (forward) => this.next(forward), focus: () => canvas.focus()});

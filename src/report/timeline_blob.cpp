@@ -90,23 +90,32 @@ struct Thinning {
 // track than the one around it. The page finds what is visible by bisection.
 using Tracks = std::vector<std::vector<uint32_t>>;
 
+bool is_annotation(SpanKind kind) { return kind == SpanKind::kRegion || kind == SpanKind::kStep; }
+
 std::vector<Tracks> tracks_of(const RankTimeline& timeline, const Thinning& thinning) {
   const Spans& spans = timeline.spans;
-  std::vector<Tracks> lanes(timeline.lanes.size());
-  std::vector<std::vector<int64_t>> ends(timeline.lanes.size());
+  // What the user named on a device lane lies behind its work, not around it: its own second half.
+  const size_t lanes = timeline.lanes.size();
+  std::vector<Tracks> out(2 * lanes);
+  std::vector<std::vector<int64_t>> ends(2 * lanes);
   for (size_t i = 0; i < spans.size(); ++i) {
     if (!thinning.keeps(timeline, i)) continue;
-    const auto lane = static_cast<size_t>(spans.lane[i]);
+    auto lane = static_cast<size_t>(spans.lane[i]);
+    if (timeline.lanes[lane].device && is_annotation(spans.kind[i])) lane += lanes;
     size_t track = 0;
     while (track < ends[lane].size() && ends[lane][track] > spans.start_ns[i]) ++track;
     if (track == ends[lane].size()) {
       ends[lane].push_back(0);
-      lanes[lane].emplace_back();
+      out[lane].emplace_back();
     }
     ends[lane][track] = spans.start_ns[i] + std::max<int64_t>(0, spans.duration_ns[i]);
-    lanes[lane][track].push_back(static_cast<uint32_t>(i));
+    out[lane][track].push_back(static_cast<uint32_t>(i));
   }
-  return lanes;
+  for (size_t lane = 0; lane < lanes; ++lane) {
+    for (auto& track : out[lanes + lane]) out[lane].push_back(std::move(track));
+  }
+  out.resize(lanes);
+  return out;
 }
 
 // Strings that are used, renumbered.
