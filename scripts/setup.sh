@@ -7,6 +7,10 @@ packages=(g++ cmake ninja-build ccache pkg-config git
   libavformat-dev libavcodec-dev libavutil-dev libswscale-dev libpng-dev libgif-dev)
 if [ "${1:-}" = --tests ]; then
   packages+=(libgtest-dev python3-minimal iproute2 clang-format clang-tidy)
+  # For the report's page; Node.js may have come from elsewhere than Debian.
+  command -v chromium >/dev/null || packages+=(chromium)
+  command -v node >/dev/null || packages+=(nodejs)
+  command -v npm >/dev/null || packages+=(npm)
 fi
 missing=()
 for package in "${packages[@]}"; do
