@@ -15,11 +15,6 @@ install(DIRECTORY ${CMAKE_SOURCE_DIR}/src/ DESTINATION ${CMAKE_INSTALL_INCLUDEDI
   PATTERN fast EXCLUDE
   PATTERN reference EXCLUDE)
 
-get_property(packages GLOBAL PROPERTY PACKAGES_FOUND)
-set(VITRINE_SIMDJSON OFF)
-if(simdjson IN_LIST packages)
-  set(VITRINE_SIMDJSON ON)
-endif()
 configure_package_config_file(${CMAKE_SOURCE_DIR}/cmake/VitrineConfig.cmake.in
   ${CMAKE_BINARY_DIR}/VitrineConfig.cmake INSTALL_DESTINATION ${package_dir})
 # Interfaces may change with every minor version until 1.0.

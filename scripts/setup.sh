@@ -3,10 +3,14 @@
 #   scripts/setup.sh [--tests]
 set -euo pipefail
 packages=(g++ cmake ninja-build ccache pkg-config git
-  nlohmann-json3-dev libcli11-dev libsimdjson-dev libdnnl-dev libgloo-dev libssl-dev zlib1g-dev
+  nlohmann-json3-dev libcli11-dev libdnnl-dev libgloo-dev libssl-dev zlib1g-dev libsqlite3-dev libisal-dev
   libavformat-dev libavcodec-dev libavutil-dev libswscale-dev libpng-dev libgif-dev)
 if [ "${1:-}" = --tests ]; then
   packages+=(libgtest-dev python3-minimal iproute2 clang-format clang-tidy)
+  # For the report's page; Node.js may have come from elsewhere than Debian.
+  command -v chromium >/dev/null || packages+=(chromium)
+  command -v node >/dev/null || packages+=(nodejs)
+  command -v npm >/dev/null || packages+=(npm)
 fi
 missing=()
 for package in "${packages[@]}"; do

@@ -1,193 +1,213 @@
 // @ts-check
-// Charts as SVG: lines over steps, stacked columns over steps, stacked areas over time.
-'use strict';
+// Charts by uPlot: lines over steps, stacked columns over steps, stacked areas over time.
+import uPlot from 'uplot';
+import {bytes, colour, element, number, time} from './format.js';
 
-const kChart = {width: 600, height: 220, left: 62, right: 12, top: 10, bottom: 24};
+/** @type {{holder: HTMLElement, build: () => uPlot, chart: uPlot|null}[]} */
+const drawn = [];
 
-/** @param {string} tag @param {Object<string, string|number>} attributes @param {string} [text] */
-function svg(tag, attributes, text) {
-  const made = document.createElementNS('http://www.w3.org/2000/svg', tag);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, String(value));
-  if (text !== undefined) made.textContent = text;
-  return made;
+/** Charts take their colours when they are made. */
+export function recolourCharts() {
+  for (const entry of drawn) {
+    if (!entry.holder.isConnected || !entry.chart) continue;
+    entry.chart.destroy();
+    entry.chart = entry.build();
+  }
 }
 
-/** Round tick values that cover [low, high]. @param {number} low @param {number} high @param {number} count */
-function ticks(low, high, count) {
-  if (!(high > low)) return [low];
-  const raw = (high - low) / count;
-  const power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 2.5, 5, 10].map((m) => m * power).find((s) => s >= raw) || raw;
+/**
+ * Makes the chart once its holder is on the page and has a width, and keeps it as wide.
+ * @param {HTMLElement} holder @param {(width: number) => uPlot.Options} options
+ * @param {uPlot.AlignedData} data
+ */
+function place(holder, options, data) {
+  const width = () => Math.max(200, holder.clientWidth);
+  const entry = {
+    holder, chart: /** @type {uPlot|null} */ (null),
+    build: () => new uPlot(options(width()), data, holder),
+  };
+  drawn.push(entry);
+  new ResizeObserver(() => {
+    if (!holder.isConnected || holder.clientWidth === 0) return;
+    if (!entry.chart) entry.chart = entry.build();
+    else if (entry.chart.width !== width()) entry.chart.setSize({width: width(), height: entry.chart.height});
+  }).observe(holder);
+  return holder;
+}
+
+/**
+ * A fill that can be told from others without its colour.
+ * @param {string} name CSS variable @param {string} [pattern] 'hatch' or 'dots'
+ * @returns {string|CanvasPattern}
+ */
+function fill(name, pattern) {
+  const base = colour(name);
+  if (!pattern) return base;
+  const tile = document.createElement('canvas');
+  tile.width = tile.height = 8;
+  const c = tile.getContext('2d');
+  if (!c) return base;
+  c.fillStyle = base;
+  c.fillRect(0, 0, 8, 8);
+  c.strokeStyle = c.fillStyle = colour('panel');
+  c.globalAlpha = 0.65;
+  if (pattern === 'hatch') {
+    c.lineWidth = 1.5;
+    c.beginPath();
+    for (const at of [-8, 0, 8]) {
+      c.moveTo(at, 8);
+      c.lineTo(at + 8, 0);
+    }
+    c.stroke();
+  } else {
+    c.fillRect(1, 1, 2, 2);
+    c.fillRect(5, 5, 2, 2);
+  }
+  return c.createPattern(tile, 'repeat') || base;
+}
+
+/** Round values in powers of 1024. @param {number} high */
+function byteTicks(high) {
+  const unit = 1024 ** Math.min(4, Math.max(0, Math.floor(Math.log2(Math.max(1, high)) / 10)));
+  const raw = high / unit / 4;
+  const power = 10 ** Math.floor(Math.log10(raw || 1));
+  const step = ([1, 2, 2.5, 5, 10].map((m) => m * power).find((s) => s >= raw) || raw) * unit;
   const out = [];
-  for (let t = Math.ceil(low / step - 1e-9) * step; t <= high + step * 1e-6; t += step) out.push(t);
+  for (let t = 0; t <= high * 1.0001; t += step) out.push(t);
   return out;
 }
 
-/**
- * The frame of a chart: axes, grid, and the maps from values to pixels.
- * @param {{x: [number, number], y: [number, number], xLabel: string, xText?: (v: number) => string,
- *          yText: (v: number) => string, width?: number, height?: number, yTicks?: number[]}} o
- */
-function frame(o) {
-  const size = {...kChart, width: o.width || kChart.width, height: o.height || kChart.height};
-  const root = svg('svg', {viewBox: `0 0 ${size.width} ${size.height}`, role: 'img'});
-  const inner = {width: size.width - size.left - size.right, height: size.height - size.top - size.bottom};
-  const xSpan = o.x[1] - o.x[0] || 1;
-  const ySpan = o.y[1] - o.y[0] || 1;
-  const x = (/** @type {number} */ v) => size.left + ((v - o.x[0]) / xSpan) * inner.width;
-  const y = (/** @type {number} */ v) => size.top + inner.height - ((v - o.y[0]) / ySpan) * inner.height;
-  for (const t of o.yTicks || ticks(o.y[0], o.y[1], 4)) {
-    root.append(svg('line', {class: 'gridline', x1: size.left, x2: size.width - size.right, y1: y(t), y2: y(t)}));
-    root.append(svg('text', {x: size.left - 8, y: y(t) + 4, 'text-anchor': 'end'}, o.yText(t)));
-  }
-  const bottom = size.top + inner.height;
-  root.append(svg('line', {class: 'axis', x1: size.left, x2: size.width - size.right, y1: bottom, y2: bottom}));
-  for (const t of ticks(o.x[0], o.x[1], 6)) {
-    root.append(svg('text', {x: x(t), y: bottom + 15, 'text-anchor': 'middle'}, (o.xText || number)(t)));
-  }
-  root.append(svg('text', {x: 4, y: bottom + 15}, o.xLabel));
-  /** @param {(x: number) => {at: number, text: string}|null} describe */
-  const hover = (describe) => {
-    const cursor = svg('line', {class: 'cursor', y1: size.top, y2: bottom, visibility: 'hidden'});
-    root.append(cursor);
-    root.addEventListener('mousemove', (event) => {
-      const box = root.getBoundingClientRect();
-      const px = ((event.clientX - box.left) / box.width) * size.width;
-      const found = describe(o.x[0] + ((px - size.left) / inner.width) * xSpan);
-      if (!found) return;
-      cursor.setAttribute('x1', String(x(found.at)));
-      cursor.setAttribute('x2', String(x(found.at)));
-      cursor.setAttribute('visibility', 'visible');
-      tip.show(event, found.text);
-    });
-    root.addEventListener('mouseleave', () => {
-      cursor.setAttribute('visibility', 'hidden');
-      tip.hide();
-    });
-  };
-  return {root, x, y, hover};
-}
-
-/** @param {number[]} sorted @param {number} value */
-function nearest(sorted, value) {
-  let low = 0;
-  let high = sorted.length - 1;
-  while (high - low > 1) {
-    const middle = (low + high) >> 1;
-    if (sorted[middle] < value) low = middle;
-    else high = middle;
-  }
-  return Math.abs(sorted[low] - value) <= Math.abs(sorted[high] - value) ? low : high;
-}
-
-/**
- * @param {number[]} steps
- * @param {{name: string, values: (number|null)[], colour: string}[]} series
- */
-function lineChart(steps, series) {
-  const shown = series.flatMap((s) => s.values.filter((v) => v !== null));
-  let low = Math.min(...shown.map(Number));
-  let high = Math.max(...shown.map(Number));
-  if (low > 0 && low < high * 0.5) low = 0;
-  if (low === high) high = low + (Math.abs(low) || 1);
-  high += (high - low) * 0.05;
-  const f = frame({x: [steps[0], steps[steps.length - 1]], y: [low, high], xLabel: 'step',
-                   xText: (v) => (Number.isInteger(v) ? number(v) : ''), yText: number});
-  for (const s of series) {
-    let path = '';
-    let pen = 'M';
-    s.values.forEach((value, i) => {
-      if (value === null) {
-        // A value that is only sometimes there (evaluation) is joined over the gap; NaN shows as a gap
-        // only when its neighbours are dense.
-        return;
-      }
-      path += `${pen}${f.x(steps[i]).toFixed(1)} ${f.y(value).toFixed(1)}`;
-      pen = 'L';
-    });
-    f.root.append(svg('path', {d: path, fill: 'none', stroke: `var(--${s.colour})`, 'stroke-width': 1.75,
-                               'stroke-linejoin': 'round'}));
-  }
-  f.hover((value) => {
-    const i = nearest(steps, value);
-    const lines = series.filter((s) => s.values[i] !== null)
-      .map((s) => `${s.name}  ${number(Number(s.values[i]))}`);
-    return {at: steps[i], text: [`step ${steps[i]}`, ...lines].join('\n')};
+/** @param {(value: number) => string} text @param {number} [size] @returns {uPlot.Axis} */
+function axis(text, size) {
+  const made = /** @type {uPlot.Axis} */ ({
+    stroke: () => colour('soft'), font: '11px system-ui, "DejaVu Sans", sans-serif',
+    grid: {stroke: () => colour('grid'), width: 1}, ticks: {show: false}, gap: 6,
+    values: (_, splits) => splits.map((v) => (v === null ? '' : text(v))),
   });
-  return f.root;
+  if (size) made.size = size;
+  return made;
+}
+
+/** Ticks of steps are whole. */
+const kWholeSteps = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 1e7];
+
+const kDashes = [[], [6, 3], [2, 3], [8, 3, 2, 3]];
+
+/**
+ * @param {number[]} x
+ * @param {{name: string, values: (number|null)[], colour: string}[]} series
+ * @param {{xLabel?: string, xText?: (v: number) => string, yText?: (v: number) => string, height?: number,
+ *   zero?: boolean}} [options]
+ */
+export function lineChart(x, series, options = {}) {
+  const yText = options.yText || number;
+  const xText = options.xText || ((v) => (Number.isInteger(v) ? String(v) : ''));
+  /** @param {uPlot} _ @param {number} low @param {number} high @returns {[number, number]} */
+  const range = (_, low, high) => {
+    if (options.zero || (low > 0 && low < high * 0.5)) low = 0;
+    const room = (high - low || Math.abs(high) || 1) * 0.06;
+    return [low === 0 ? 0 : low - room, high + room];
+  };
+  return place(element('div', {class: 'chart'}), (width) => ({
+    width, height: options.height || 200, scales: {x: {time: false}, y: {range}},
+    cursor: {points: {size: 7}, drag: {x: true, y: false}},
+    legend: {live: true},
+    axes: [{...axis(xText, 30), incrs: kWholeSteps}, axis(yText, 62)],
+    series: [
+      {label: options.xLabel || 'step', value: (_, v) => (v === null ? '–' : xText(v))},
+      ...series.map((s, i) => ({
+        label: s.name, stroke: colour(s.colour), width: 1.75, dash: kDashes[i % 4], spanGaps: true,
+        points: {show: x.length < 40, size: 5},
+        value: (/** @type {uPlot} */ _, /** @type {number|null} */ v) => (v === null || v === undefined ? '–' : yText(v)),
+      }))],
+  }), [x, ...series.map((s) => s.values)]);
 }
 
 /**
  * Stacked columns, one a step.
- * @param {{label: number, parts: number[]}[]} columns
- * @param {[string, string][]} parts name and colour
+ * @param {string[]} labels
+ * @param {{name: string, colour: string, pattern?: string, values: number[]}[]} parts lowest first
+ * @param {(index: number) => void} [clicked]
  */
-function stackedColumns(columns, parts) {
-  const sums = columns.map((c) => c.parts.reduce((a, b) => a + b, 0));
-  const f = frame({x: [-0.5, columns.length - 0.5], y: [0, Math.max(...sums) * 1.05], xLabel: 'step',
-                   xText: (v) => (Number.isInteger(v) && columns[v] ? String(columns[v].label) : ''),
-                   yText: (v) => time(v)});
-  const wide = Math.max(1, Math.min(46, (f.x(1) - f.x(0)) * 0.72));
-  columns.forEach((column, i) => {
-    let below = 0;
-    column.parts.forEach((part, p) => {
-      f.root.append(svg('rect', {x: f.x(i) - wide / 2, width: wide, y: f.y(below + part),
-                                 height: Math.max(0, f.y(below) - f.y(below + part)),
-                                 fill: `var(--${parts[p][1]})`}));
-      below += part;
+export function stackedColumns(labels, parts, clicked) {
+  const sums = stacked(parts.map((p) => p.values), labels.length);
+  // The highest sum is drawn first and the lower ones over it.
+  const order = parts.map((_, i) => i).reverse();
+  const bars = uPlot.paths.bars && uPlot.paths.bars({size: [0.72, 46]});
+  const holder = place(element('div', {class: 'chart'}), (width) => ({
+    width, height: 220,
+    scales: {x: {time: false, range: [-0.6, labels.length - 0.4]}, y: {range: (_, __, high) => [0, (high || 1) * 1.05]}},
+    cursor: {points: {show: false}, drag: {x: false, y: false}},
+    legend: {markers: {fill: (_, i) => (i > 0 ? colour(parts[order[i - 1]].colour) : '')}},
+    axes: [
+      {...axis((v) => (Number.isInteger(v) ? labels[v] ?? '' : ''), 30), grid: {show: false}},
+      axis((v) => time(v), 62)],
+    series: [
+      {label: 'step', value: (_, v) => (v === null ? '–' : labels[v] ?? '–')},
+      ...order.map((p) => ({
+        label: parts[p].name, fill: () => fill(parts[p].colour, parts[p].pattern), stroke: colour(parts[p].colour),
+        width: 0, paths: bars, points: {show: false},
+        value: (/** @type {uPlot} */ _, /** @type {number|null} */ __, /** @type {number} */ ___,
+          /** @type {number|null} */ i) => (i === null || i === undefined ? '–' : time(parts[p].values[i])),
+      }))],
+  }), [labels.map((_, i) => i), ...order.map((p) => sums[p])]);
+  if (clicked) {
+    holder.classList.add('clickable');
+    holder.addEventListener('click', () => {
+      const chart = drawn.find((entry) => entry.holder === holder)?.chart;
+      if (chart && chart.cursor.idx !== null && chart.cursor.idx !== undefined) clicked(chart.cursor.idx);
     });
+  }
+  return holder;
+}
+
+/** @param {number[][]} layers @param {number} count */
+function stacked(layers, count) {
+  let below = new Array(count).fill(0);
+  return layers.map((layer) => {
+    below = below.map((sum, i) => sum + (layer[i] || 0));
+    return below;
   });
-  f.hover((value) => {
-    const i = Math.max(0, Math.min(columns.length - 1, Math.round(value)));
-    const lines = parts.map(([name], p) => `${name}  ${time(columns[i].parts[p])}`);
-    return {at: i, text: [`step ${columns[i].label}  ${time(sums[i])}`, ...lines].join('\n')};
-  });
-  return f.root;
 }
 
 /**
- * Stacked areas over time, drawn as steps: memory stays as it is until the next sample.
+ * Stacked areas over time, in steps: memory stays as it is until the next sample.
  * @param {number[]} times ns
- * @param {number[][]} layers one array of bytes a layer
- * @param {[string, string][]} names name and colour of each layer
- * @param {number} capacity 0 = unknown
+ * @param {{name: string, colour: string, pattern?: string, values: number[]}[]} layers lowest first
+ * @param {{capacity: number, reserved: number[]}} lines 0, [] = not known
  */
-function memoryChart(times, layers, names, capacity) {
-  const totals = times.map((_, i) => layers.reduce((sum, layer) => sum + layer[i], 0));
-  const peak = Math.max(...totals);
-  const high = capacity > 0 && peak > capacity / 3 ? Math.max(capacity, peak) * 1.04 : peak * 1.08;
-  const unit = 1024 ** Math.min(4, Math.max(0, Math.floor(Math.log2(high) / 10)));
-  const begin = times[0];
-  const f = frame({x: [0, times[times.length - 1] - begin], y: [0, high], xLabel: 'time',
-                   xText: (v) => time(v), yText: bytes, width: 1200, height: 260,
-                   yTicks: ticks(0, high / unit, 4).map((t) => t * unit)});
-  let below = times.map(() => 0);
-  layers.forEach((layer, l) => {
-    const above = below.map((value, i) => value + layer[i]);
-    let path = '';
-    for (let i = 0; i < times.length; ++i) {
-      const px = f.x(times[i] - begin).toFixed(1);
-      if (i > 0) path += `L${px} ${f.y(above[i - 1]).toFixed(1)}`;
-      path += `${i ? 'L' : 'M'}${px} ${f.y(above[i]).toFixed(1)}`;
-    }
-    for (let i = times.length - 1; i >= 0; --i) {
-      const px = f.x(times[i] - begin).toFixed(1);
-      path += `L${px} ${f.y(below[i]).toFixed(1)}`;
-      if (i > 0) path += `L${px} ${f.y(below[i - 1]).toFixed(1)}`;
-    }
-    f.root.append(svg('path', {d: path + 'Z', fill: `var(--${names[l][1]})`, 'fill-opacity': 0.88}));
-    below = above;
-  });
-  if (capacity > 0 && capacity <= high) {
-    f.root.append(svg('line', {x1: f.x(0), x2: 1188, y1: f.y(capacity), y2: f.y(capacity),
-                               stroke: 'var(--bad)', 'stroke-dasharray': '5 4'}));
-    f.root.append(svg('text', {x: 1186, y: f.y(capacity) - 4, 'text-anchor': 'end'}, 'capacity ' + bytes(capacity)));
-  }
-  const relative = times.map((t) => t - begin);
-  f.hover((value) => {
-    const i = nearest(relative, value);
-    const lines = names.map(([name], l) => `${name}  ${bytes(layers[l][i])}`).reverse();
-    return {at: relative[i], text: [`${time(relative[i])}  ${bytes(totals[i])}`, ...lines].join('\n')};
-  });
-  return f.root;
+export function memoryChart(times, layers, lines) {
+  const sums = stacked(layers.map((l) => l.values), times.length);
+  const order = layers.map((_, i) => i).reverse();
+  const top = Math.max(1, ...[...(sums[sums.length - 1] || []), ...lines.reserved].reduce(
+    (/** @type {number[]} */ most, v) => (v > most[0] ? [v] : most), [1]));
+  // A capacity far above the curve would press it flat: then the legend alone says it.
+  const capacity = lines.capacity > 0 && top > lines.capacity / 3 ? lines.capacity : 0;
+  const high = Math.max(top, capacity) * 1.06;
+  const steps = uPlot.paths.stepped && uPlot.paths.stepped({align: 1});
+  /** @type {uPlot.Series[]} */
+  const series = [
+    {label: 'time', value: (_, v) => (v === null ? '–' : time(v, 4))},
+    ...order.map((l) => /** @type {uPlot.Series} */ ({
+      label: layers[l].name, fill: () => fill(layers[l].colour, layers[l].pattern), stroke: colour(layers[l].colour),
+      width: 0, paths: steps, points: {show: false},
+      value: (_, __, ___, i) => (i === null || i === undefined ? '–' : bytes(layers[l].values[i])),
+    }))];
+  const data = [times, ...order.map((l) => sums[l])];
+  const line = (/** @type {string} */ label, /** @type {string} */ stroke, /** @type {number[]} */ values,
+    /** @type {number[]} */ dash) => {
+    series.push({label, stroke: colour(stroke), width: 1.5, dash, paths: steps, points: {show: false},
+                 value: (_, v) => (v === null || v === undefined ? '–' : bytes(v))});
+    data.push(values);
+  };
+  if (lines.reserved.length === times.length) line('reserved', 'ink', lines.reserved, [4, 3]);
+  if (capacity > 0) line('capacity', 'bad', times.map(() => capacity), [8, 4]);
+  return place(element('div', {class: 'chart'}), (width) => ({
+    width, height: 260,
+    scales: {x: {time: false}, y: {range: [0, high]}},
+    cursor: {points: {show: false}, drag: {x: true, y: false}},
+    legend: {markers: {fill: (_, i) => (i > 0 && i <= order.length ? colour(layers[order[i - 1]].colour) : '')}},
+    axes: [axis((v) => time(v, 4), 30), {...axis(bytes, 74), splits: () => byteTicks(high)}],
+    series,
+  }), /** @type {uPlot.AlignedData} */ (data));
 }

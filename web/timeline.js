@@ -1,300 +1,272 @@
 // @ts-check
-// The timeline on a canvas: a row a lane of every rank; wheel zooms, drag pans, a click shows a span.
-'use strict';
+// The timeline's section: reads the compressed columns after the page is drawn, and joins view, input,
+// search and details.
+import {bytes, button, byId, element, head, number, percent, plainLegend, ranges, time, whole} from './format.js';
+import {decodeRank} from './timeline_data.js';
+import {listen} from './timeline_input.js';
+import {areaSums, matchingClasses, nextMatch, related} from './timeline_query.js';
+import {kindFill, TimelineView} from './timeline_view.js';
 
-/**
- * @typedef {{start: number[], dur: number[], name: number[], kind: number[], lane: number[], step: number[],
- *            micro: number[], block: number[], collective: number[], depth: number[]}} Spans
- * @typedef {{name: string, group: string, ranks: number[], sequence: number, in: number, out: number,
- *            sent: number, dtype: string, peer: number}} Collective
- * @typedef {{rank: number, lanes: {name: string, device: boolean}[], strings: string[], spans: Spans,
- *            collectives: Collective[], steps: {step: number, start: number, dur: number}[]}} TimelineRank
- * @typedef {{kinds: string[], end: number, ranks: TimelineRank[]}} TimelineData
- * @typedef {{rank: TimelineRank, lane: number, label: string, first: boolean, spans: number[], y: number,
- *            longest: number}} Row
- */
+/** @typedef {import('./timeline_view.js').Where} Where @typedef {import('./timeline_data.js').RankSpans} RankSpans */
 
-const kKindColours = /** @type {Object<string, string>} */ ({
-  forward: 'forward', recompute: 'recompute', backward: 'backward', optimizer: 'optimizer',
-  operation: 'forward', kernel: 'compute', gather: 'gather', reduce: 'reduce', collective: 'collective',
-  send: 'p2p', receive: 'p2p', copy: 'copy', disk: 'copy', data: 'data',
-});
-const kRow = {height: 20, gap: 3, rankGap: 12, axis: 36, label: 128};
+const kHint = 'Click a span for what it is and what launched it; shift and drag for sums over an area.';
 
-class TimelineView {
-  /** @param {HTMLCanvasElement} canvas @param {HTMLElement} details @param {TimelineData} data */
-  constructor(canvas, details, data) {
-    this.canvas = canvas;
-    this.details = details;
+/** @param {import('./data.js').Page} data @returns {Timeline|null} */
+export function showTimeline(data) {
+  if (!data.timeline.ranks.some((rank) => rank.shown > 0)) return null;
+  return new Timeline(data);
+}
+
+export class Timeline {
+  /** @param {import('./data.js').Page} data */
+  constructor(data) {
     this.data = data;
-    this.from = 0;
-    this.to = data.end;
-    /** @type {{row: Row, span: number}|null} */
-    this.selected = null;
-    this.rows = this.makeRows();
-    const last = this.rows[this.rows.length - 1];
-    this.height = (last ? last.y + kRow.height : 0) + 8;
-    this.listen();
-    new ResizeObserver(() => this.draw()).observe(canvas);
+    this.kinds = data.timeline.kinds;
+    const canvas = /** @type {HTMLCanvasElement} */ (element('canvas', {
+      tabindex: '0', role: 'application', 'aria-label': 'Timeline', class: 'timeline'}));
+    this.details = element('div', {class: 'details', 'aria-live': 'polite'});
+    this.status = element('span', {class: 'hint count', role: 'status'});
+    this.box = /** @type {HTMLInputElement} */ (element('input', {
+      type: 'search', placeholder: 'search ( / )', 'aria-label': 'search the timeline', class: 'find'}));
+    this.view = new TimelineView(canvas, this.kinds, data.timeline.end);
+    this.view.steps = stepsOf(data);
+    this.progress = element('div', {class: 'progress'}, ['Reading the timeline …']);
+    const used = new Set(data.timeline.ranks.flatMap((r) => r.kinds.map((k) => this.kinds[k])));
+    const fills = new Map(this.kinds.filter((k) => used.has(k) && k !== 'step').map((k) => [k, kindFill(k)]));
+    byId('timeline').append(
+      head('Timeline', `all ranks${data.job && data.job.ranks.some((r) => r.clock && r.clock.samples > 0) ? ', clocks aligned by their collectives' : ''}`, [
+        this.box, button('‹', () => this.next(false), {title: 'previous (shift n)', class: 'step'}),
+        button('›', () => this.next(true), {title: 'next (n)', class: 'step'}), this.status,
+        button('−', () => this.view.zoom(1.6), {title: 'zoom out (s)'}),
+        button('+', () => this.view.zoom(1 / 1.6), {title: 'zoom in (w)'}),
+        button('All', () => this.view.show(0, this.view.end), {title: 'everything (0)'})]),
+      element('div', {class: 'panel'}, [this.progress, canvas, plainLegend([...fills]), this.details, keys()]));
+    listen(this.view, {
+      select: (where) => this.select(where), area: () => this.showArea(), search: () => this.box.focus(),
+      next: (forward) => this.next(forward), focus: () => canvas.focus()});
+    this.listenToSearch();
+    this.select(null);
+    /** Resolves when every rank is drawn. */
+    this.ready = this.read();
+    this.ready.catch((error) => {
+      this.progress.hidden = false;
+      this.progress.textContent = 'The timeline could not be read: ' + error.message;
+    });
   }
 
-  makeRows() {
-    /** @type {Row[]} */
-    const rows = [];
-    let y = kRow.axis + 6;
-    for (const rank of this.data.ranks) {
-      let first = true;
-      rank.lanes.forEach((lane, index) => {
-        /** @type {number[]} */
-        const spans = [];
-        let longest = 0;
-        for (let i = 0; i < rank.spans.start.length; ++i) {
-          if (rank.spans.lane[i] !== index || this.data.kinds[rank.spans.kind[i]] === 'step') continue;
-          spans.push(i);
-          longest = Math.max(longest, rank.spans.dur[i]);
-        }
-        if (spans.length === 0) return;
-        rows.push({rank, lane: index, label: lane.name, first, spans, y, longest});
-        first = false;
-        y += kRow.height + kRow.gap;
-      });
-      if (!first) y += kRow.rankGap;
+  async read() {
+    /** @type {RankSpans[]} */
+    const ranks = [];
+    await painted();
+    for (const [i, meta] of this.data.timeline.ranks.entries()) {
+      this.progress.textContent = `Reading the timeline: rank ${meta.rank} (${i + 1} of ${this.data.timeline.ranks.length}) …`;
+      const holder = byId('timeline-' + i);
+      ranks.push(await decodeRank((holder.textContent || '').trim(), meta));
+      holder.remove();  // the text is as large as what it became
+    }
+    ranks.sort((a, b) => a.rank - b.rank);
+    this.progress.hidden = true;
+    this.view.setRanks(ranks);
+    this.view.canvas.setAttribute('aria-label', this.view.describe());
+    this.view.canvas.dataset.ready = 'true';
+    const {steps} = this.view;
+    if (steps.length > 3 && !this.view.mark) {
+      this.view.show(steps[1].start - (steps[1].end - steps[1].start) * 0.05, steps[Math.min(2, steps.length - 1)].end);
+    }
+  }
+
+  listenToSearch() {
+    let timer = 0;
+    this.box.addEventListener('input', () => {
+      window.clearTimeout(timer);
+      timer = window.setTimeout(() => this.search(this.box.value), 200);
+    });
+    this.box.addEventListener('keydown', (event) => {
+      if (event.key === 'Enter') {
+        window.clearTimeout(timer);
+        if (this.needle !== this.box.value) this.search(this.box.value);
+        else this.next(!event.shiftKey);
+      } else if (event.key === 'Escape') {
+        this.box.value = '';
+        this.search('');
+        this.view.canvas.focus();
+      } else return;
+      event.preventDefault();
+    });
+    document.addEventListener('keydown', (event) => {
+      const typing = event.target instanceof HTMLInputElement || event.target instanceof HTMLSelectElement;
+      if (event.key === '/' && !typing && !event.ctrlKey) {
+        event.preventDefault();
+        byId('timeline').scrollIntoView({block: 'start'});
+        this.box.focus({preventScroll: true});
+      }
+    });
+  }
+
+  /** @param {string} needle */
+  search(needle) {
+    this.needle = needle;
+    this.view.found = needle ? matchingClasses(this.view.ranks, needle) : null;
+    this.status.textContent = '';
+    this.view.draw();
+    if (needle) {
+      const current = this.view.selected;
+      this.view.selected = null;
+      this.next(true);
+      if (!this.view.selected) this.select(current);
+    }
+  }
+
+  /** @param {boolean} forward */
+  next(forward) {
+    if (!this.view.found) return;
+    const match = nextMatch(this.view.ranks, this.view.found, this.view.selected, this.view.from, forward);
+    this.status.textContent = match.where ? `${whole(match.index)} of ${whole(match.count)}` : 'nothing found';
+    if (match.where) this.go(match.where);
+  }
+
+  /** Selects a span and brings it into view. @param {Where} where */
+  go(where) {
+    const {rank, place} = where;
+    const {view} = this;
+    const span = view.to - view.from;
+    const length = rank.end[place] - rank.start[place];
+    if (rank.start[place] < view.from || rank.end[place] > view.to || length < span / 2000 || length > span) {
+      const wide = Math.max(length * 4, Math.min(span, length * 200), 1000);
+      view.show(rank.start[place] - wide / 2 + length / 2, rank.start[place] + wide / 2 + length / 2);
+    }
+    if (view.folded.has(rank.rank) && !view.rowOf(where)) view.fold(rank.rank);
+    const row = view.rowOf(where);
+    if (row) view.reveal(row);
+    this.select(where);
+  }
+
+  /** A finding's place. @param {number} from @param {number} to @param {number} rank */
+  async jump(from, to, rank) {
+    const {view} = this;
+    view.mark = {from, to, rank};
+    const room = Math.max((to - from) * 0.25, 500);
+    view.show(from - room, to + room);
+    byId('timeline').scrollIntoView({behavior: 'auto', block: 'start'});
+    await this.ready;
+    view.show(from - room, to + room);
+    const row = view.rows.find((r) => r.rank.rank === rank);
+    if (row) view.reveal(row);
+    view.canvas.focus({preventScroll: true});
+  }
+
+  /** @param {Where|null} where */
+  select(where) {
+    this.view.selected = where;
+    this.view.linked = [];
+    if (!where) {
+      this.details.replaceChildren(element('div', {class: 'hint'}, [kHint]));
+    } else {
+      const links = related(this.view.ranks, where);
+      this.view.linked = [...(links.launch ? [links.launch] : []), ...links.launched, ...links.members];
+      this.details.replaceChildren(...this.describe(where, links));
+    }
+    this.view.draw();
+  }
+
+  /** @param {Where} where @param {ReturnType<typeof related>} links @returns {Node[]} */
+  describe(where, links) {
+    const {rank, place} = where;
+    const cls = rank.classes[rank.cls[place]];
+    const duration = rank.end[place] - rank.start[place];
+    /** @type {[string, string][]} */
+    const rows = [
+      ['Name', rank.strings[cls.name]], ['Kind', this.kinds[cls.kind]],
+      ['Rank, lane', `${rank.rank}, ${rank.lanes[rank.laneOf(place)].name}`],
+      ['Start', time(rank.start[place], 9)], ['Duration', time(duration, 6)]];
+    if (rank.step[place] >= 0) rows.push(['Step', String(rank.step[place])]);
+    if (rank.micro[place] >= 0) rows.push(['Micro-batch', String(rank.micro[place])]);
+    if (cls.block > 0) rows.push(['Block', rank.strings[cls.block]]);
+    if (cls.shapes > 0) rows.push(['Shapes', rank.strings[cls.shapes]]);
+    const amount = rank.bytesOf.get(place);
+    if (amount) rows.push(['Bytes', `${bytes(amount)}${duration > 0 ? `, ${bytes((amount / duration) * 1e9)}/s` : ''}`]);
+    const index = rank.collectiveOf.get(place);
+    if (index !== undefined) rows.push(...this.describeCollective(where, rank.collective(index), links.members));
+    if (links.launch) {
+      const delay = rank.start[place] - rank.end[links.launch.place];
+      rows.push(['Launch to start', delay >= 0 ? time(delay, 4) : `begins ${time(-delay, 4)} before its launch ends`]);
+    }
+    const tools = [];
+    if (links.launch) tools.push(button('its launch', () => this.go(/** @type {Where} */ (links.launch))));
+    if (links.launched.length > 0) {
+      const text = links.launched.length > 1 ? `first of ${links.launched.length} launched` : 'what it launched';
+      tools.push(button(text, () => this.go(links.launched[0])));
+    }
+    for (const member of links.members.slice(0, 16)) {
+      tools.push(button('rank ' + member.rank.rank, () => this.go(member), {title: 'the same collective there'}));
+    }
+    return [...rows.map(([label, value]) => element('div', label === 'Name' || label === 'Shapes' ? {class: 'wide'} : {}, [
+      element('span', {}, [label]), element('b', {}, [value])])),
+    ...(tools.length ? [element('div', {class: 'wide actions'}, tools)] : [])];
+  }
+
+  /**
+   * @param {Where} where @param {import('./timeline_data.js').Collective} c @param {Where[]} members
+   * @returns {[string, string][]}
+   */
+  describeCollective(where, c, members) {
+    /** @type {[string, string][]} */
+    const rows = [['Collective', [c.name, c.dtype].filter((t) => t).join(', ')],
+      ['Group', `${c.group}${c.ranks.length ? ` (ranks ${ranges(c.ranks)})` : ''}`]];
+    if (c.sequence >= 0) rows.push(['Sequence', String(c.sequence)]);
+    rows.push(['Elements in, out', `${whole(c.in)}, ${whole(c.out)}`]);
+    if (c.sent > 0) rows.push(['Sent by this rank', bytes(c.sent)]);
+    if (c.peer >= 0) rows.push(['Peer', 'rank ' + c.peer]);
+    if (members.length > 0) {
+      const {rank, place} = where;
+      const all = [where, ...members];
+      const latest = all.reduce((a, b) => (b.rank.start[b.place] > a.rank.start[a.place] ? b : a));
+      const wait = latest.rank.start[latest.place] - rank.start[place];
+      rows.push(['Last to arrive', `rank ${latest.rank.rank}${latest === where ? '' : `, ${time(wait, 4)} after this rank`}`]);
+      rows.push(['Waiting, then transfer', `${time(Math.min(wait, rank.end[place] - rank.start[place]), 4)}, ` +
+        time(Math.max(0, rank.end[place] - latest.rank.start[latest.place]), 4)]);
     }
     return rows;
   }
 
-  /** @param {number} ns */
-  px(ns) {
-    return kRow.label + ((ns - this.from) / (this.to - this.from)) * (this.width - kRow.label);
+  showArea() {
+    const {area} = this.view;
+    if (!area || !(area.to > area.from)) return;
+    const sums = areaSums(this.view.rows, this.kinds, area);
+    const span = area.to - area.from;
+    const rows = (/** @type {[string, {time: number, count: number}][]} */ list) => element('table', {}, [
+      element('tbody', {}, list.map(([name, sum]) => element('tr', {}, [
+        element('td', {class: 'wrap'}, [name]), element('td', {}, [time(sum.time, 4)]), element('td', {}, [percent(sum.time, span)]),
+        element('td', {}, [`${whole(sum.count)} ×`]), element('td', {}, [time(sum.time / sum.count)])])))]);
+    this.details.replaceChildren(element('div', {class: 'wide sums'}, [
+      element('h3', {}, [`${time(span, 4)} selected, ${number(sums.spans)} spans`]),
+      element('p', {class: 'hint'}, ['Durations summed over the chosen rows, clipped to the area; spans inside others count too.']),
+      element('div', {class: 'grid'}, [element('div', {}, [element('h3', {}, ['By kind']), rows(sums.byKind)]),
+        element('div', {}, [element('h3', {}, ['By name']), rows(sums.byName.slice(0, 15))])])]));
   }
+}
 
-  /** @param {number} px */
-  ns(px) {
-    return this.from + ((px - kRow.label) / (this.width - kRow.label)) * (this.to - this.from);
-  }
+/** After what is on the page has been painted. */
+function painted() {
+  return new Promise((resolve) => {
+    const loaded = () => requestAnimationFrame(() => setTimeout(resolve, 0));
+    if (document.readyState === 'loading') document.addEventListener('DOMContentLoaded', loaded);
+    else loaded();
+    // A hidden tab draws no frames.
+    if (document.hidden) setTimeout(resolve, 500);
+  });
+}
 
-  get width() {
-    return this.canvas.clientWidth || 1;
-  }
+/** @param {import('./data.js').Page} data */
+function stepsOf(data) {
+  const rank = data.job && data.job.time.ranks.find((r) => r.steps.length > 0);
+  return rank ? rank.steps.map((s) => ({name: s.name, start: s.start, end: s.start + s.duration})) : [];
+}
 
-  /** The index in row.spans of the first span that can reach into view. @param {Row} row */
-  firstVisible(row) {
-    const limit = this.from - row.longest;
-    let low = 0;
-    let high = row.spans.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (row.rank.spans.start[row.spans[middle]] < limit) low = middle + 1;
-      else high = middle;
-    }
-    return low;
-  }
-
-  draw() {
-    const ratio = window.devicePixelRatio || 1;
-    this.canvas.style.height = this.height + 'px';
-    this.canvas.width = Math.round(this.width * ratio);
-    this.canvas.height = Math.round(this.height * ratio);
-    const c = this.canvas.getContext('2d');
-    if (!c) return;
-    c.scale(ratio, ratio);
-    c.font = '11px system-ui, "DejaVu Sans", sans-serif';
-    c.textBaseline = 'middle';
-    const ink = {text: colour('ink'), soft: colour('soft'), faint: colour('faint'), line: colour('line'),
-                 grid: colour('grid')};
-    const colours = this.data.kinds.map((kind) => colour(kKindColours[kind] || 'host'));
-    this.drawAxis(c, ink);
-    for (const row of this.rows) this.drawRow(c, row, colours, ink);
-  }
-
-  /** @param {CanvasRenderingContext2D} c @param {Object<string, string>} ink */
-  drawAxis(c, ink) {
-    c.fillStyle = ink.faint;
-    c.textAlign = 'center';
-    const span = this.to - this.from;
-    for (const t of ticks(this.from, this.to, 8)) {
-      const x = this.px(t);
-      if (x < kRow.label) continue;
-      c.fillStyle = ink.grid;
-      c.fillRect(x, 18, 1, this.height);
-      c.fillStyle = ink.faint;
-      const digits = Math.min(9, Math.max(3, 3 + Math.floor(Math.log10(Math.max(1, this.to / span)))));
-      c.fillText(time(t, digits), Math.min(x, this.width - 30), 9);
-    }
-    const rank = this.data.ranks[0];
-    if (!rank) return;
-    for (const step of rank.steps) {
-      const x = this.px(step.start);
-      const right = this.px(step.start + step.dur);
-      if (right < kRow.label || x > this.width) continue;
-      const left = Math.max(kRow.label, x);
-      c.fillStyle = ink.line;
-      c.fillRect(left, 20, Math.max(1, right - left - 1), 16);
-      if (x >= kRow.label) c.fillRect(x, 20, 1, this.height);
-      if (Math.min(right, this.width) - left < 54) continue;
-      c.fillStyle = ink.soft;
-      c.textAlign = 'left';
-      c.fillText('step ' + step.step, left + 6, 28.5);
-      c.textAlign = 'center';
-    }
-  }
-
-  /**
-   * @param {CanvasRenderingContext2D} c @param {Row} row @param {string[]} colours
-   * @param {Object<string, string>} ink
-   */
-  drawRow(c, row, colours, ink) {
-    c.textAlign = 'left';
-    if (row.first) {
-      c.fillStyle = ink.text;
-      c.fillText('rank ' + row.rank.rank, 0, row.y + kRow.height / 2);
-    }
-    c.fillStyle = ink.soft;
-    c.fillText(row.label, 54, row.y + kRow.height / 2, kRow.label - 60);
-    const spans = row.rank.spans;
-    let painted = -1;
-    for (let s = this.firstVisible(row); s < row.spans.length; ++s) {
-      const i = row.spans[s];
-      if (spans.start[i] > this.to) break;
-      const left = Math.max(kRow.label, this.px(spans.start[i]));
-      const right = Math.min(this.width, this.px(spans.start[i] + spans.dur[i]));
-      // Spans thinner than a pixel share it.
-      if (right < kRow.label || (right - left < 1 && right <= painted)) continue;
-      const inset = Math.min(3, spans.depth[i]) * 3;
-      const wide = Math.max(1, right - left - (right - left > 3 ? 0.7 : 0));
-      c.fillStyle = colours[spans.kind[i]];
-      c.fillRect(left, row.y + inset, wide, kRow.height - inset);
-      painted = left + 1;
-      if (wide > 30) {
-        // The name where it fits, else the block, else nothing.
-        const text = [spans.name[i], spans.block[i]].map((id) => row.rank.strings[id])
-          .find((t) => c.measureText(t).width < wide - 7);
-        c.fillStyle = '#fff';
-        if (text) c.fillText(text, left + 4, row.y + kRow.height / 2 + 0.5);
-      }
-      if (this.selected && this.selected.row === row && this.selected.span === i) {
-        c.strokeStyle = ink.text;
-        c.lineWidth = 2;
-        c.strokeRect(left + 1, row.y + 1, Math.max(2, wide - 2), kRow.height - 2);
-      }
-    }
-  }
-
-  /** @param {number} x @param {number} y @returns {{row: Row, span: number}|null} */
-  hit(x, y) {
-    const row = this.rows.find((r) => y >= r.y && y < r.y + kRow.height);
-    if (!row || x < kRow.label) return null;
-    const slack = (this.to - this.from) / this.width;
-    const at = this.ns(x);
-    const spans = row.rank.spans;
-    let found = null;
-    for (let s = this.firstVisible(row); s < row.spans.length; ++s) {
-      const i = row.spans[s];
-      if (spans.start[i] > at + slack) break;
-      if (spans.start[i] + spans.dur[i] >= at - slack) found = {row, span: i};  // the innermost is last
-    }
-    return found;
-  }
-
-  /** @param {Row} row @param {number} i @returns {[string, string][]} */
-  describe(row, i) {
-    const {rank} = row;
-    const {spans} = rank;
-    /** @type {[string, string][]} */
-    const out = [
-      ['Name', rank.strings[spans.name[i]]], ['Kind', this.data.kinds[spans.kind[i]]],
-      ['Rank, lane', rank.rank + ', ' + row.label], ['Start', time(spans.start[i], 6)],
-      ['Duration', time(spans.dur[i], 4)],
-    ];
-    if (spans.step[i] >= 0) out.push(['Step', String(spans.step[i])]);
-    if (spans.micro[i] >= 0) out.push(['Micro-batch', String(spans.micro[i])]);
-    if (spans.block[i] > 0) out.push(['Block', rank.strings[spans.block[i]]]);
-    const collective = rank.collectives[spans.collective[i]];
-    if (!collective) return out;
-    out.push(['Collective', collective.name + ', ' + collective.dtype]);
-    out.push(['Group', collective.group + ' [' + collective.ranks.join(', ') + ']']);
-    out.push(['Sequence', String(collective.sequence)]);
-    out.push(['Elements in, out', collective.in.toLocaleString('en') + ', ' + collective.out.toLocaleString('en')]);
-    out.push(['Sent by this rank', bytes(collective.sent)]);
-    if (spans.dur[i] > 0) out.push(['Rate sent', bytes((collective.sent / spans.dur[i]) * 1e9) + '/s']);
-    if (collective.peer >= 0) out.push(['Peer', 'rank ' + collective.peer]);
-    return out;
-  }
-
-  /** @param {{row: Row, span: number}|null} what */
-  select(what) {
-    this.selected = what;
-    this.details.replaceChildren(...(what ? this.describe(what.row, what.span).map(([label, value]) =>
-      element('div', {}, [element('span', {}, [label]), element('b', {}, [value])])) :
-      [element('div', {class: 'hint'}, ['Click a span for its block, micro-batch, bytes and group.'])]));
-    this.draw();
-  }
-
-  /** @param {number} from @param {number} to */
-  show(from, to) {
-    const span = Math.min(this.data.end, Math.max(200, to - from));
-    this.from = Math.min(Math.max(0, from), this.data.end - span);
-    this.to = this.from + span;
-    this.draw();
-  }
-
-  /** @param {number} factor @param {number} [px] the point that stays */
-  zoom(factor, px = (this.width + kRow.label) / 2) {
-    const at = this.ns(px);
-    this.show(at - (at - this.from) * factor, at + (this.to - at) * factor);
-  }
-
-  listen() {
-    const {canvas} = this;
-    /** @type {{x: number, from: number, moved: boolean}|null} */
-    let drag = null;
-    const place = (/** @type {MouseEvent} */ event) => {
-      const box = canvas.getBoundingClientRect();
-      return [event.clientX - box.left, event.clientY - box.top];
-    };
-    canvas.addEventListener('wheel', (event) => {
-      event.preventDefault();
-      if (event.shiftKey) {
-        const by = ((this.to - this.from) * (event.deltaY || event.deltaX)) / 1500;
-        this.show(this.from + by, this.to + by);
-      } else {
-        this.zoom(Math.exp(event.deltaY / 500), place(event)[0]);
-      }
-    }, {passive: false});
-    canvas.addEventListener('pointerdown', (event) => {
-      drag = {x: event.clientX, from: this.from, moved: false};
-      canvas.setPointerCapture(event.pointerId);
-    });
-    canvas.addEventListener('pointermove', (event) => {
-      const [x, y] = place(event);
-      if (drag) {
-        drag.moved = drag.moved || Math.abs(event.clientX - drag.x) > 3;
-        const by = ((drag.x - event.clientX) / (this.width - kRow.label)) * (this.to - this.from);
-        canvas.classList.toggle('dragging', drag.moved);
-        if (drag.moved) this.show(drag.from + by, drag.from + by + this.to - this.from);
-        return;
-      }
-      const found = this.hit(x, y);
-      if (!found) return tip.hide();
-      const {spans, strings} = found.row.rank;
-      tip.show(event, `${strings[spans.name[found.span]]}\n${time(spans.dur[found.span], 4)}`);
-    });
-    canvas.addEventListener('pointerup', (event) => {
-      const [x, y] = place(event);
-      if (drag && !drag.moved) this.select(this.hit(x, y));
-      drag = null;
-      canvas.classList.remove('dragging');
-    });
-    canvas.addEventListener('pointerleave', () => tip.hide());
-    canvas.addEventListener('keydown', (event) => {
-      const by = (this.to - this.from) / 8;
-      if (event.key === 'w' || event.key === '+') this.zoom(0.7);
-      else if (event.key === 's' || event.key === '-') this.zoom(1 / 0.7);
-      else if (event.key === 'a' || event.key === 'ArrowLeft') this.show(this.from - by, this.to - by);
-      else if (event.key === 'd' || event.key === 'ArrowRight') this.show(this.from + by, this.to + by);
-      else if (event.key === '0') this.show(0, this.data.end);
-      else return;
-      event.preventDefault();
-    });
-  }
+function keys() {
+  const line = element('p', {class: 'hint keys'});
+  const all = [['W S', 'zoom'], ['A D', 'pan'], ['0', 'everything'], ['F', 'to the span'], ['/', 'search'], ['N', 'next'],
+               ['wheel', 'zoom, once clicked, or with Ctrl'], ['drag', 'pan'], ['shift drag', 'sums'], ['Esc', 'clear']];
+  for (const [key, what] of all) line.append(element('kbd', {}, [key]), ` ${what}  `);
+  return line;
 }

@@ -1,6 +1,8 @@
 // Correlation to launch by a hash table; phases from launches, own kinds or kernels' names.
 #include "analysis/device_walk.h"
 
+#include <algorithm>
+
 #include "analysis/flat_map.h"
 #include "analysis/kernel_classes.h"
 
@@ -8,7 +10,7 @@ namespace vitrine {
 namespace {
 
 FlatMap launches_by_correlation(const HostWalk& host) {
-  FlatMap out;
+  FlatMap out(host.launches.size());
   for (size_t i = 0; i < host.launches.size(); ++i) {
     const Launch& launch = host.launches[i];
     if (launch.correlation == 0) continue;
@@ -37,6 +39,20 @@ Phase phase_of_kernel(const std::string& name) {
   return traits.backward ? Phase::kBackward : Phase::kOther;
 }
 
+// A gather of our own runs belongs to the block's next compute, a reduction to its last one.
+void phases_of_own_collectives(const Spans& spans, size_t names, std::vector<DeviceSpan>& device) {
+  std::vector<Phase> of_block(names, Phase::kOther);
+  const auto take = [&](DeviceSpan& span, SpanKind kind) {
+    const StringId block = spans.block[span.span];
+    if (block == kNoString) return;
+    if (span.use == DeviceUse::kCompute) of_block[block] = span.phase;
+    if (spans.kind[span.span] == kind && span.phase == Phase::kOther) span.phase = of_block[block];
+  };
+  for (auto span = device.rbegin(); span != device.rend(); ++span) take(*span, SpanKind::kGather);
+  std::fill(of_block.begin(), of_block.end(), Phase::kOther);
+  for (DeviceSpan& span : device) take(span, SpanKind::kReduce);
+}
+
 }  // namespace
 
 std::vector<DeviceSpan> walk_device(const RankTimeline& timeline,
@@ -45,10 +61,14 @@ std::vector<DeviceSpan> walk_device(const RankTimeline& timeline,
   const Spans& spans = timeline.spans;
   const FlatMap launches = launches_by_correlation(host);
   std::vector<int8_t> phase_by_name(timeline.strings.size(), -1);
+  const auto on_device = [&](int32_t lane) {
+    return timeline.lanes[static_cast<size_t>(lane)].device;
+  };
   std::vector<DeviceSpan> out;
+  out.reserve(static_cast<size_t>(std::count_if(spans.lane.begin(), spans.lane.end(), on_device)));
   for (size_t k = 0; k < order.size(); ++k) {
     const size_t i = order[k];
-    if (!timeline.lanes[static_cast<size_t>(spans.lane[i])].device) continue;
+    if (!on_device(spans.lane[i])) continue;
     const DeviceUse use = device_use(spans.kind[i]);
     if (use == DeviceUse::kNone) continue;
     DeviceSpan device;
@@ -80,6 +100,7 @@ std::vector<DeviceSpan> walk_device(const RankTimeline& timeline,
     }
     out.push_back(device);
   }
+  if (host.launches.empty()) phases_of_own_collectives(spans, timeline.strings.size(), out);
   return out;
 }
 

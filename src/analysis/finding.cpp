@@ -13,6 +13,8 @@ namespace {
 
 // Under this share of the step a change is hardly measurable between two runs.
 constexpr double kNoteShare = 0.02;
+// Under this share of the step a finding about time isn't even a note.
+constexpr double kForgetShare = 0.002;
 // From this share on, a finding outweighs the usual run-to-run differences many times over.
 constexpr double kCriticalShare = 0.2;
 // A critical finding fails a build: it must be more than an inference.
@@ -142,6 +144,9 @@ const std::vector<Rule>& all_rules() {
 Diagnosis diagnose(const JobFacts& job) {
   RuleOutput out;
   for (const Rule& rule : all_rules()) rule.run(job, out);
+  std::erase_if(out.findings, [](const Finding& finding) {
+    return finding.cost_ns > 0 && finding.share < kForgetShare;
+  });
   for (Finding& finding : out.findings) grade(finding);
   std::stable_sort(out.findings.begin(), out.findings.end(), before);
   Diagnosis diagnosis;

@@ -12,6 +12,11 @@ class FlatMap {
  public:
   static constexpr uint32_t kAbsent = UINT32_MAX;
 
+  FlatMap() = default;
+  explicit FlatMap(size_t count) {
+    while (keys_.size() < 2 * (count + 1)) grow();
+  }
+
   // The number of `key`, which is `value` when it was absent.
   uint32_t insert(uint64_t key, uint32_t value) {
     if (2 * (size_ + 1) > keys_.size()) grow();

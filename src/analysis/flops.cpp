@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <string_view>
+#include <utility>
 
 namespace vitrine {
 namespace {
@@ -53,6 +54,29 @@ OperatorCost convolution_backward(const Shape& gradient, const Shape& input, con
   return {2 * each, kElementBytes * 2 * (elements(gradient) + elements(input) + elements(weight))};
 }
 
+// Operators of attention: where query stands among the inputs, and whether heads come before the
+// sequence (batch, heads, sequence, width) or after it.
+struct AttentionOperator {
+  std::string_view name;
+  size_t query;
+  bool heads_first;
+};
+constexpr AttentionOperator kAttention[] = {
+    {"aten::scaled_dot_product_attention", 0, true},
+    {"aten::_scaled_dot_product_attention_math", 0, true},
+    {"aten::_scaled_dot_product_flash_attention", 0, true},
+    {"aten::_scaled_dot_product_efficient_attention", 0, true},
+    {"aten::_scaled_dot_product_cudnn_attention", 0, true},
+    {"aten::_scaled_dot_product_flash_attention_backward", 1, true},
+    {"aten::_scaled_dot_product_efficient_attention_backward", 1, true},
+    {"aten::_scaled_dot_product_cudnn_attention_backward", 1, true},
+    {"aten::_cudnn_attention_forward", 0, true},
+    {"aten::_cudnn_attention_backward", 1, true},
+    {"aten::_flash_attention_forward", 0, false},
+    {"aten::_flash_attention_backward", 1, false},
+    {"aten::_efficient_attention_forward", 0, false},
+    {"aten::_efficient_attention_backward", 1, false}};
+
 }  // namespace
 
 std::vector<std::vector<int64_t>> parse_shapes(const std::string& text) {
@@ -84,11 +108,20 @@ std::vector<std::vector<int64_t>> parse_shapes(const std::string& text) {
 }
 
 OperatorCost operator_cost(const std::string& name, const std::string& shapes) {
-  const bool wanted =
-      name.starts_with("aten::") &&
-      (name.ends_with("mm") || name == "aten::linear" || name == "aten::convolution_backward" ||
-       name.find("scaled_dot_product") != std::string::npos);
-  if (!wanted) return {};
+  if (!name.starts_with("aten::")) return {};
+  for (const AttentionOperator& known : kAttention) {
+    if (name != known.name) continue;
+    std::vector<Shape> in = parse_shapes(shapes);
+    if (in.size() < known.query + 3) return {};
+    for (size_t i = known.query; i < known.query + 3 && !known.heads_first; ++i) {
+      if (in[i].size() == 4) std::swap(in[i][1], in[i][2]);
+    }
+    return attention(
+        in[known.query], in[known.query + 1], in[known.query + 2], known.query == 0 ? 2 : 5);
+  }
+  if (!name.ends_with("mm") && name != "aten::linear" && name != "aten::convolution_backward") {
+    return {};
+  }
   const std::vector<Shape> in = parse_shapes(shapes);
   if (in.size() < 2) return {};
   if (name == "aten::mm" || name == "aten::bmm") return product(in[0], in[1]);
@@ -96,9 +129,7 @@ OperatorCost operator_cost(const std::string& name, const std::string& shapes) {
   if (in.size() < 3) return {};
   if (name == "aten::addmm" || name == "aten::baddbmm") return product(in[1], in[2]);
   if (name == "aten::convolution_backward") return convolution_backward(in[0], in[1], in[2]);
-  if (name.find("scaled_dot_product") == std::string::npos) return {};
-  if (!name.ends_with("_backward")) return attention(in[0], in[1], in[2], 2);
-  return in.size() < 4 ? OperatorCost{} : attention(in[1], in[2], in[3], 5);
+  return {};
 }
 
 }  // namespace vitrine

@@ -53,6 +53,7 @@ class Walk {
   }
 
   HostWalk run() {
+    out_.launches.reserve(count_launches());
     for (size_t k = 0; k < order_.size(); ++k) {
       const size_t i = order_[k];
       if (timeline_.lanes[static_cast<size_t>(spans_.lane[i])].device) continue;
@@ -305,6 +306,17 @@ class Walk {
       frame.state = add_state(Doing::kRegion, spans_.name[i], begin, duration);
     }
     enter(index, begin, frame);
+  }
+
+  // As many as there will be, or a few more: doubling would cost as much memory again.
+  size_t count_launches() {
+    size_t count = 0;
+    for (size_t i = 0; i < spans_.size(); ++i) {
+      if (spans_.kind[i] != SpanKind::kRuntime || spans_.correlation[i] == 0) continue;
+      const CallRole role = words_[spans_.name[i]].call;
+      count += role != CallRole::kOther && role != CallRole::kSync && role != CallRole::kAllocator;
+    }
+    return count;
   }
 
   // By all threads: autograd's launches while the region's own waits.

@@ -27,10 +27,13 @@ class Splitter {
       begin_of_gap({gap.begin, launched}, launch == nullptr ? host_.main_lane : launch->lane);
     }
     if (launch == nullptr) return;
+    // The call itself, the time until the device begins, and what is longer than either should be.
     const int64_t usual = std::clamp(launch->begin + kLatencyNs, launched, gap.end);
-    const int64_t late = std::clamp(launch->end, usual, gap.end);
+    const int64_t called = std::clamp(launch->end, usual, gap.end);
+    const int64_t late = std::clamp(launch->end + kLatencyNs, launched, gap.end);
     add({launched, usual}, IdleCause::kHostLaunch, kWhatLatency);
-    add({usual, late}, IdleCause::kHostLaunch, launch->name);  // a call that took long
+    add({usual, called}, IdleCause::kHostLaunch, launch->name);
+    add({called, late}, IdleCause::kHostLaunch, kWhatLatency);
     add({late, gap.end},
         IdleCause::kStreamWait,
         gap.end - gap.begin <= kLatencyNs ? kWhatBetween : kNoString);
@@ -227,19 +230,20 @@ std::vector<Gap> longest_gaps(const RankTimeline& timeline,
   constexpr size_t kMost = 100;
   struct Candidate {
     size_t first, end;  // pieces
-    int64_t length;
+    Interval inside;    // the window
+    int64_t length() const { return inside.end - inside.begin; }
   };
   std::vector<Candidate> gaps;
   for (size_t i = 0; i < pieces.size();) {
     size_t end = i;
     while (end < pieces.size() && pieces[end].gap == pieces[i].gap) ++end;
-    if (pieces[i].begin >= window.begin && pieces[end - 1].end <= window.end) {
-      gaps.push_back({i, end, pieces[end - 1].end - pieces[i].begin});
-    }
+    const Interval inside{std::max(pieces[i].begin, window.begin),
+                          std::min(pieces[end - 1].end, window.end)};
+    if (inside.begin < inside.end) gaps.push_back({i, end, inside});
     i = end;
   }
   const auto longer = [](const Candidate& a, const Candidate& b) {
-    return a.length != b.length ? a.length > b.length : a.first < b.first;
+    return a.length() != b.length() ? a.length() > b.length() : a.first < b.first;
   };
   const auto middle = gaps.begin() + static_cast<ptrdiff_t>(std::min(kMost, gaps.size()));
   std::partial_sort(gaps.begin(), middle, gaps.end(), longer);
@@ -255,7 +259,7 @@ std::vector<Gap> longest_gaps(const RankTimeline& timeline,
     const auto main =
         static_cast<IdleCause>(std::max_element(causes.begin(), causes.end()) - causes.begin());
     Gap gap;
-    gap.begin_ns = pieces[candidate.first].begin, gap.duration_ns = candidate.length;
+    gap.begin_ns = candidate.inside.begin, gap.duration_ns = candidate.length();
     gap.cause = main;
     int64_t most = 0;
     for (const auto& [key, length] : parts) {

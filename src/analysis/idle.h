@@ -25,8 +25,8 @@ std::string what_text(const RankTimeline& timeline, uint32_t what);
 // A gap ends with a span whose launch is known or not. Up to the launch's begin the host was the
 // cause: what its thread was doing then, or else the main thread. Where a gap begins while the host
 // waits for the device, host code after that wait counts as the wait's too, for as long as the wait
-// had lasted: without it the host would have been that far ahead. After the launch, 10 us are
-// latency; what exceeds them is waiting for another stream or event.
+// had lasted: without it the host would have been that far ahead. The call counts as launching, and
+// 10 us after it as latency; what exceeds them is waiting for another stream or event.
 std::vector<IdlePiece> idle_pieces(const RankTimeline& timeline,
                                    const HostWalk& host,
                                    const std::vector<DeviceSpan>& device,

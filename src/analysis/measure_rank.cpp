@@ -77,19 +77,26 @@ void explain_recompute(const RankView& view, RankFacts& out) {
 }
 
 void explain_phases(const RankView& view, RankFacts& out) {
-  const bool own = out.origin == "Vitrine";
-  if (own) {
+  const HostWalk& host = view.host;
+  if (out.origin == "Vitrine") {
     out.notes.push_back("phases: as the engine says");
-  } else if (view.host.launches.empty()) {
+  } else if (host.launches.empty()) {
     out.notes.push_back("phases: by kernels' names alone, no launches are recorded");
+  } else if (!host.backward_seen) {
+    out.notes.push_back("phases: no backward was seen; what operators launch counts as forward");
   } else {
     out.notes.push_back(
-        std::string("phases: backward by ") +
-        (view.host.backward_seen ? "autograd's operators and annotations" : "nothing seen") +
-        ", optimizer by " +
-        (view.host.optimizer_seen ? "its annotations" : "names of operators and kernels") +
-        (view.host.forward_region_seen ? ", forward by annotations"
-                                       : ", forward: other operators that launch"));
+        std::string("phases: backward by autograd's operators and annotations, optimizer by ") +
+        (host.optimizer_seen ? "its annotations" : "names of operators and kernels") +
+        (host.forward_region_seen ? ", forward by annotations"
+                                  : ", forward: other operators that launch"));
+  }
+  size_t unlaunched = 0;
+  for (const DeviceSpan& span : view.device) unlaunched += span.launch < 0;
+  if (unlaunched > 0 && !host.launches.empty()) {
+    out.notes.push_back(std::to_string(unlaunched) + " of " + std::to_string(view.device.size()) +
+                        " pieces of device work have no recorded launch: they belong to no step "
+                        "and no phase, unless a kernel's name says its phase");
   }
 }
 
@@ -126,6 +133,7 @@ RankFacts measure_rank(const RankTimeline& timeline) {
   RankFacts out;
   take_header(timeline, out);
   measure_counters(timeline, out);
+  out.memory = measure_memory(timeline);
   const SpanOrder order(timeline.spans);
   const StepIndex steps(timeline.spans, order);
   HostWalk host = walk_host(timeline, order, steps);

@@ -38,11 +38,15 @@ const char* kernel_class_name(KernelClass kind);  // "matrix product", ...
 
 // Why a device did nothing.
 enum class IdleCause : uint8_t {
-  kHostLaunch,   // the host reached the launch too late, busy in its own code or in launching
+  // The host reached the launch too late, busy in its own code or in launching. `what`: "launch
+  // latency", a launch or allocator call that took long, else "".
+  kHostLaunch,
   kHostSync,     // the host was waiting for the device (`what`: the call) and launched only then
   kDataLoading,  // the host was waiting for its next batch
   kRegion,       // the host was inside a region that the user named (`what`), without launching
-  kStreamWait,   // launched in time, held back by another stream or event
+  // Launched in time, held back by another stream or event. `what` is "between kernels" for gaps of
+  // at most 10 us, which every device has.
+  kStreamWait,
   kGraphReplay,  // between kernels of one replayed graph: an artefact of tracing, in part
   kProfiler,     // the profiler's own work
   kUnknown       // no launch was recorded
@@ -103,18 +107,21 @@ struct StepFacts {
   std::string name;  // "ProfilerStep#4", "step 4"
   int32_t step = -1;
   int64_t start_ns = 0, duration_ns = 0;  // on the host
-  Breakdown time;                         // of the window on the host
+  // Of the window on the host. Here, in `device` and in RankFacts::total, waits for data are part
+  // of what is idle (data_wait_ns is 0): idle_by_cause tells them.
+  Breakdown time;
   // Device work launched in this step, wherever in time it ran; as the Breakdown of its own window.
+  // Work that was launched before the recording began is in no step.
   Breakdown device;
   int64_t device_begin_ns = 0, device_end_ns = 0;  // equal when the step launched nothing
   std::array<int64_t, kPhases> phase_ns{};         // compute by phase
   std::array<int64_t, kKernelClasses> class_ns{};  // compute by class, summed
   IdleByCause idle_by_cause{};                     // adds up to time.idle_ns
   std::map<std::string, int64_t> idle_by_what;     // by call, region, ... (largest 8)
-  int64_t data_ns = 0;                             // host in data loading
-  int64_t sync_ns = 0;                             // host in synchronising calls
-  int64_t allocator_ns = 0, allocator_calls = 0;   // cudaMalloc, cudaFree, cudaHostAlloc and alike
-  int64_t copy_ns = 0;                             // copies and sets, hidden or not
+  int64_t data_ns = 0;  // host in data loading, without its waits for the device
+  int64_t sync_ns = 0;  // host in synchronising calls, whether or not the device was idle
+  int64_t allocator_ns = 0, allocator_calls = 0;  // cudaMalloc, cudaFree, cudaHostAlloc and alike
+  int64_t copy_ns = 0;                            // copies and sets, hidden or not
   int64_t kernels = 0;
   int64_t collectives = 0;
   int64_t recompute_ns = 0;  // compute of forward work done again in backward

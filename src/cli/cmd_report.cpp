@@ -1,25 +1,97 @@
-// vitrine report: one self-contained page about a run.
+// vitrine report: one self-contained page about a job, traced by others or run by Vitrine.
 #include <cstdio>
+#include <filesystem>
 #include <memory>
+#include <mutex>
 
+#include "analysis/finding.h"
 #include "cli/commands.h"
 #include "cli/run_report.h"
+#include "core/format.h"
+#include "inspect/inspect.h"
+#include "report/report.h"
 
 namespace vitrine {
+namespace fs = std::filesystem;
+
+namespace {
+
+// The last part of the path that says something: "traces/run7/" -> "run7".
+std::string title_of(const std::string& path) {
+  const fs::path absolute = fs::absolute(path).lexically_normal();
+  return absolute.has_filename() ? absolute.filename().string()
+                                 : absolute.parent_path().filename().string();
+}
+
+std::string read_sentence(const JobFacts& job) {
+  std::string text = format("%zu of %d ranks", job.ranks.size(), job.world_size);
+  if (!job.ranks.empty() && !job.ranks.front().device.empty())
+    text += " on " + job.ranks.front().device;
+  if (!job.ranks.empty()) text += ", recorded by " + job.ranks.front().origin;
+  return text;
+}
+
+std::string write_trace_report(const std::vector<std::string>& paths, const std::string& output) {
+  ReportInput input;
+  std::mutex mutex;
+  size_t traces = 0;
+  for (const Input& one : find_inputs(paths).inputs) {
+    traces += one.kind == InputKind::kKineto || one.kind == InputKind::kNsys ? 1 : 0;
+  }
+  const TimelineBlobOptions blob = blob_options(traces);
+  InspectOptions options;
+  options.visit = [&](const RankTimeline& timeline) {
+    TimelineBlob encoded = encode_timeline(timeline, blob);
+    const std::lock_guard lock(mutex);
+    input.timelines.push_back(std::move(encoded));
+  };
+  const JobFacts job = inspect_job(paths, options);
+  const Diagnosis diagnosis = diagnose(job);
+  // In the ranks' order, and no rank that the job left out as a second window.
+  std::vector<TimelineBlob> shown;
+  for (const RankFacts& rank : job.ranks) {
+    for (TimelineBlob& encoded : input.timelines) {
+      if (encoded.rank != rank.rank || encoded.base64.empty()) continue;
+      shown.push_back(std::move(encoded));
+      break;
+    }
+  }
+  input.timelines = std::move(shown);
+  input.title = title_of(paths.front());
+  input.subtitle = read_sentence(job);
+  input.job = &job, input.diagnosis = &diagnosis;
+  input.footer = "Vitrine " VITRINE_VERSION;
+  write_report(input, output);
+  return output;
+}
+
+}  // namespace
 
 void add_report(CLI::App& app, CommandAction& action) {
   struct Arguments {
-    std::string run, output;
+    std::vector<std::string> paths;
+    std::string output;
   };
   auto a = std::make_shared<Arguments>();
-  CLI::App* command =
-      app.add_subcommand("report", "Write a run's page: curves, memory, timeline, pictures");
-  command->add_option("run", a->run, "Run folder")->required();
-  command->add_option("-o,--output", a->output, "HTML file (default: RUN/report.html)");
-  command->footer("Example: vitrine report runs/demo -o demo.html");
+  CLI::App* command = app.add_subcommand(
+      "report", "Write one HTML page: findings, timeline of all ranks, memory, tables, curves");
+  command
+      ->add_option("paths", a->paths, "Traces, logs, snapshots, folders of them, or a Vitrine run")
+      ->required();
+  command->add_option(
+      "-o,--output", a->output, "HTML file (default: RUN/report.html, else report.html)");
+  command->footer(
+      "Examples:\n"
+      "  vitrine report traces/ -o report.html\n"
+      "  vitrine report rank0.json.gz rank1.json.gz nccl.log topo.txt\n"
+      "  vitrine report runs/demo");
   command->callback([a, &action] {
     action = [a] {
-      std::printf("%s\n", write_run_report(a->run, a->output).c_str());
+      const bool own_run = a->paths.size() == 1 && fs::exists(fs::path(a->paths[0]) / "run.json");
+      const std::string written =
+          own_run ? write_run_report(a->paths[0], a->output)
+                  : write_trace_report(a->paths, a->output.empty() ? "report.html" : a->output);
+      std::printf("%s\n", written.c_str());
       return 0;
     };
   });

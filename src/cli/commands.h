@@ -22,6 +22,9 @@ void add_rollout(CLI::App& app, CommandAction& action, const CommandLine& line);
 void add_sample(CLI::App& app, CommandAction& action);
 void add_data(CLI::App& app, CommandAction& action);
 void add_report(CLI::App& app, CommandAction& action);
+void add_diagnose(CLI::App& app, CommandAction& action);
+void add_compare(CLI::App& app, CommandAction& action);
+void add_trace(CLI::App& app, CommandAction& action);
 void add_bench(CLI::App& app, CommandAction& action);
 void add_explain(CLI::App& app, CommandAction& action);
 

@@ -22,7 +22,8 @@ void restart_with_passive_waits(char** argv) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app{"Train large models and video world models with ZeRO, and see what happened."};
+  CLI::App app{"Train large models and video world models with ZeRO; see where time and memory went, in runs "
+               "of Vitrine, PyTorch and Nsight Systems."};
   app.set_version_flag("--version", "vitrine " VITRINE_VERSION);
   app.require_subcommand(1);
   app.footer("`vitrine COMMAND --help` shows each command with an example.");
@@ -34,6 +35,9 @@ int run(int argc, char** argv) {
   vitrine::add_sample(app, action);
   vitrine::add_data(app, action);
   vitrine::add_report(app, action);
+  vitrine::add_diagnose(app, action);
+  vitrine::add_compare(app, action);
+  vitrine::add_trace(app, action);
   vitrine::add_bench(app, action);
   vitrine::add_explain(app, action);
   try {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "analysis/finding.h"
+#include "analysis/job_facts.h"
 #include "core/error.h"
 #include "core/format.h"
 #include "core/json.h"
@@ -42,17 +44,24 @@ std::vector<std::pair<std::string, std::string>> pictures(const fs::path& folder
   return images;
 }
 
-// The first recorded window of every rank. A file that can't be read becomes a warning.
-Timeline read_traces(const fs::path& folder, int ranks, std::vector<std::string>& warnings) {
-  Timeline timeline;
-  timeline.origin = "recorded";
+struct Traces {
+  std::vector<RankFacts> ranks;
+  std::vector<TimelineBlob> timelines;
+};
+
+// The first recorded window of every rank, one in memory at a time. A file that can't be read
+// becomes a warning.
+Traces read_traces(const fs::path& folder, int ranks, std::vector<std::string>& warnings) {
+  Traces out;
   for (int rank = 0; rank < ranks; ++rank) {
     const fs::path path = folder / ("rank" + std::to_string(rank) + ".json.gz");
     if (!fs::exists(path)) continue;
     try {
-      timeline.ranks.push_back(read_kineto(path.string()));
-      const auto dropped = timeline.ranks.back().info.find("recorder.dropped");
-      if (dropped != timeline.ranks.back().info.end() && dropped->second != "0") {
+      const RankTimeline timeline = read_kineto(path.string());
+      out.ranks.push_back(measure_rank(timeline));
+      out.timelines.push_back(encode_timeline(timeline, blob_options(static_cast<size_t>(ranks))));
+      const auto dropped = timeline.info.find("recorder.dropped");
+      if (dropped != timeline.info.end() && dropped->second != "0") {
         warnings.push_back("rank " + std::to_string(rank) + " dropped " + dropped->second +
                            " spans for want of memory: record fewer steps or no operations");
       }
@@ -61,7 +70,7 @@ Timeline read_traces(const fs::path& folder, int ranks, std::vector<std::string>
                          " is left out: " + error.what());
     }
   }
-  return timeline;
+  return out;
 }
 
 std::vector<RankMemory> read_memory(const std::string& run_folder, int ranks) {
@@ -192,8 +201,12 @@ std::string write_run_report(const std::string& run_folder, const std::string& o
     input.metrics = read_metrics((folder / "metrics.jsonl").string());
   const std::string unit = add_config_facts(config, ranks, input);
   add_result_facts(read_if_there(folder / "result.json"), ranks, unit, input);
-  const Timeline timeline = read_traces(folder / "trace", ranks, input.warnings);
-  if (!timeline.ranks.empty()) input.timeline = &timeline;
+  Traces traces = read_traces(folder / "trace", ranks, input.warnings);
+  input.timelines = std::move(traces.timelines);
+  const bool traced = !traces.ranks.empty();
+  const JobFacts job = measure_job(std::move(traces.ranks), {}, {});
+  const Diagnosis diagnosis = diagnose(job);
+  if (traced) input.job = &job, input.diagnosis = &diagnosis;
   input.memory = read_memory(run_folder, ranks);
   input.images = pictures(folder / "samples");
   input.footer = "Vitrine " + environment.value("version", std::string()) + " on " +

@@ -1,53 +1,99 @@
-// Walks the document with simdjson; positions of tokens are kept, nothing is rebuilt.
+// Steps over the text with readers/json_scan.h; positions of tokens are kept, nothing is rebuilt.
 #include "inspect/raw_trace.h"
-
-#include <simdjson.h>
 
 #include <algorithm>
 
 #include "core/error.h"
 #include "core/format.h"
 #include "readers/decimal.h"
-#include "readers/zipped_text.h"
+#include "readers/json_scan.h"
+#include "readers/text_source.h"
 
 namespace vitrine {
 
 namespace {
 
-using simdjson::ondemand::json_type;
-using simdjson::ondemand::object;
-using simdjson::ondemand::value;
+using json_scan::Outcome;
+using json_scan::skip_space;
+using json_scan::skip_value;
 
-std::string_view token_of(value item) {
-  const json_type type = item.type();
-  if (type == json_type::object || type == json_type::array) return {};
-  std::string_view token = item.raw_json_token();
-  while (!token.empty() && static_cast<unsigned char>(token.back()) <= ' ') token.remove_suffix(1);
-  return token;
-}
+// The reading place in a text; fails with the byte where JSON is left.
+class Cursor {
+ public:
+  Cursor(const std::string& path, std::string_view text)
+      : path_(path), begin_(text.data()), end_(begin_ + text.size()), at_(skip_space(begin_)) {}
 
-void read_args(object args, RawEvent& event) {
-  for (auto field : args) {
-    const std::string_view key = field.unescaped_key();
-    value item = field.value();
-    if (key == "correlation") event.correlation = token_of(item);
-    if (key == "External id") event.external_id = token_of(item);
-    if (key == "wait_on_cuda_event_record_corr_id") event.record_correlation = token_of(item);
+  char peek() const { return *at_; }
+  bool take(char c) {
+    if (*at_ != c) return false;
+    at_ = skip_space(at_ + 1);
+    return true;
   }
+  void need(char c) {
+    if (!take(c)) fail();
+  }
+  // A key without its quotes (escapes stay as they are), and the colon behind it.
+  std::string_view key() {
+    const std::string_view token = value();
+    if (token.size() < 2 || token.front() != '"') fail();
+    need(':');
+    return token.substr(1, token.size() - 2);
+  }
+  // The text of any value.
+  std::string_view value() {
+    const char* first = at_;
+    if (skip_value(at_, end_) != Outcome::kOk) fail();
+    const std::string_view token(first, static_cast<size_t>(at_ - first));
+    at_ = skip_space(at_);
+    return token;
+  }
+  // Calls visit() in front of each entry of the object or array that begins here.
+  template <typename Visit>
+  void each(char open, char close, const Visit& visit) {
+    need(open);
+    if (take(close)) return;
+    do {
+      visit();
+    } while (take(','));
+    need(close);
+  }
+  [[noreturn]] void fail() const {
+    throw IoError(format(
+        "%s can't be passed on event by event: at byte %zu of %zu it is no Chrome trace any more. "
+        "`vitrine diagnose` reads what is left of a damaged file; to cut or merge, record or "
+        "download it again.",
+        path_.c_str(),
+        static_cast<size_t>(std::min(at_, end_) - begin_),
+        static_cast<size_t>(end_ - begin_)));
+  }
+
+ private:
+  const std::string& path_;
+  const char *begin_, *end_, *at_;
+};
+
+bool scalar(std::string_view token) { return token.front() != '{' && token.front() != '['; }
+
+void read_args(const std::string& path, std::string_view text, RawEvent& event) {
+  if (scalar(text)) return;
+  Cursor cursor(path, text);
+  cursor.each('{', '}', [&] {
+    const std::string_view key = cursor.key(), token = cursor.value();
+    if (!scalar(token)) return;
+    if (key == "correlation") event.correlation = token;
+    if (key == "External id") event.external_id = token;
+    if (key == "wait_on_cuda_event_record_corr_id") event.record_correlation = token;
+  });
 }
 
-void read_event(object entry, RawEvent& event) {
-  event = {};
-  event.text = entry.raw_json();
-  entry.reset();
-  for (auto field : entry) {
-    const std::string_view key = field.unescaped_key();
-    value item = field.value();
-    if (key == "args") {
-      if (item.type() == json_type::object) read_args(item.get_object(), event);
-      continue;
-    }
-    std::string_view* token = key == "ph"     ? &event.phase
+RawEvent read_event(const std::string& path, std::string_view text) {
+  RawEvent event;
+  event.text = text;
+  Cursor cursor(path, text);
+  cursor.each('{', '}', [&] {
+    const std::string_view key = cursor.key(), token = cursor.value();
+    if (key == "args") return read_args(path, token, event);
+    std::string_view* place = key == "ph"     ? &event.phase
                               : key == "cat"  ? &event.category
                               : key == "name" ? &event.name
                               : key == "pid"  ? &event.pid
@@ -56,78 +102,58 @@ void read_event(object entry, RawEvent& event) {
                               : key == "dur"  ? &event.duration
                               : key == "id"   ? &event.id
                                               : nullptr;
-    if (token != nullptr) *token = token_of(item);
-  }
+    if (place != nullptr && scalar(token)) *place = token;
+  });
+  return event;
 }
 
-void walk(simdjson::ondemand::array events, const std::function<void(const RawEvent&)>& visit) {
-  RawEvent event;
-  for (value entry : events) {
-    if (entry.type() != json_type::object) continue;
-    read_event(entry.get_object(), event);
-    visit(event);
+// Followed by the zeros that the scanner reads beyond the end.
+std::string whole_text(const std::string& path) {
+  const std::unique_ptr<TextSource> source = open_text_source(path);
+  std::string text;
+  size_t size = 0;
+  for (size_t got = 1; got > 0; size += got) {
+    constexpr size_t kBlock = size_t{4} << 20;
+    text.resize(std::max(text.size(), size + kBlock));
+    got = source->read(text.data() + size, kBlock);
   }
-}
-
-[[noreturn]] void fail(const std::string& path, const simdjson::simdjson_error& error) {
-  throw IoError(path + " can't be passed on event by event: it is no whole Chrome trace (" +
-                error.what() +
-                "). `vitrine diagnose` reads what is left of a damaged file; to cut or merge, "
-                "record or download it again.");
+  if (!source->problem().empty()) {
+    throw IoError(path + " can't be passed on whole: " + source->problem());
+  }
+  text.resize(size);
+  text.append(json_scan::kPadding, '\0');
+  return text;
 }
 
 }  // namespace
 
-RawTrace::RawTrace(const std::string& path)
-    : path_(path), text_(read_zipped_text(path, simdjson::SIMDJSON_PADDING)) {
-  simdjson::ondemand::parser parser;
-  try {
-    simdjson::ondemand::document document =
-        parser.iterate(text_.data(), text_.size() - simdjson::SIMDJSON_PADDING, text_.size());
-    if (document.type() == json_type::array) return;
-    bool found = false;
-    for (auto field : document.get_object()) {
-      const std::string key(field.unescaped_key().value());
-      value item = field.value();
-      if (key == "traceEvents") {
-        found = true;
-        continue;
-      }
-      if (key == "baseTimeNanoseconds") {
-        base_ns_ = first_integer(token_of(item));
-        continue;
-      }
-      const json_type type = item.type();
-      std::string_view raw;
-      if (type == json_type::object) {
-        raw = item.get_object().value().raw_json();
-      } else if (type == json_type::array) {
-        raw = item.get_array().value().raw_json();
-      } else {
-        raw = token_of(item);
-      }
-      header_.emplace_back(key, std::string(raw));
+RawTrace::RawTrace(const std::string& path) : path_(path), text_(whole_text(path)) {
+  Cursor cursor(path_, {text_.data(), text_.size() - json_scan::kPadding});
+  if (cursor.peek() == '[') {  // the bare list of old viewers
+    events_ = cursor.value();
+    return;
+  }
+  cursor.each('{', '}', [&] {
+    const std::string_view key = cursor.key(), token = cursor.value();
+    if (key == "traceEvents") {
+      events_ = token;
+    } else if (key == "baseTimeNanoseconds") {
+      base_ns_ = first_integer(token);
+    } else {
+      header_.emplace_back(key, token);
     }
-    if (!found) throw IoError(path + " is JSON, but no Chrome trace: it has no \"traceEvents\"");
-  } catch (const simdjson::simdjson_error& error) {
-    fail(path, error);
+  });
+  if (events_.empty() || events_.front() != '[') {
+    throw IoError(path + " is JSON, but no Chrome trace: it has no \"traceEvents\"");
   }
 }
 
 void RawTrace::for_each_event(const std::function<void(const RawEvent&)>& visit) const {
-  simdjson::ondemand::parser parser;
-  try {
-    simdjson::ondemand::document document =
-        parser.iterate(text_.data(), text_.size() - simdjson::SIMDJSON_PADDING, text_.size());
-    if (document.type() == json_type::array) return walk(document.get_array(), visit);
-    for (auto field : document.get_object()) {
-      const std::string_view key = field.unescaped_key();
-      if (key != "traceEvents") continue;
-      walk(field.value().get_array(), visit);
-    }
-  } catch (const simdjson::simdjson_error& error) {
-    fail(path_, error);
-  }
+  Cursor cursor(path_, events_);
+  cursor.each('[', ']', [&] {
+    const std::string_view entry = cursor.value();
+    if (entry.front() == '{') visit(read_event(path_, entry));
+  });
 }
 
 std::string with_tokens(const RawEvent& event,

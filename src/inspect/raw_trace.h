@@ -20,8 +20,10 @@ struct RawEvent {
 
 class RawTrace {
  public:
-  // Throws IoError: as read_zipped_text, and when the text is no whole Chrome trace.
+  // Throws IoError: as open_text_source, and when the text is no whole Chrome trace.
   explicit RawTrace(const std::string& path);
+  RawTrace(const RawTrace&) = delete;
+  RawTrace& operator=(const RawTrace&) = delete;
 
   void for_each_event(const std::function<void(const RawEvent&)>& visit) const;
   // The other keys of the file with their values' text, in order.
@@ -32,6 +34,7 @@ class RawTrace {
 
  private:
   std::string path_, text_;
+  std::string_view events_;  // the list, in text_
   std::vector<std::pair<std::string, std::string>> header_;
   int64_t base_ns_ = 0;
 };

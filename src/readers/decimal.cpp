@@ -13,7 +13,31 @@ constexpr int kMostDigits = 36;  // more than this is no time, and would not fit
 
 }  // namespace
 
+// Digits with at most three behind a point, as nearly every time is written; false = something
+// else.
+static bool plain_microseconds(std::string_view text, int64_t& ns) {
+  if (text.empty() || text.size() > 20) return false;
+  uint64_t value = 0;
+  size_t i = 0;
+  for (; i < text.size() && is_digit(text[i]); ++i)
+    value = value * 10 + static_cast<unsigned>(text[i] - '0');
+  if (i == 0 || i > 16) return false;
+  size_t decimals = 0;
+  if (i < text.size()) {
+    if (text[i] != '.' || text.size() - i > 4 || text.size() - i < 2) return false;
+    for (++i; i < text.size(); ++i, ++decimals) {
+      if (!is_digit(text[i])) return false;
+      value = value * 10 + static_cast<unsigned>(text[i] - '0');
+    }
+  }
+  for (; decimals < 3; ++decimals) value *= 10;
+  if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return false;
+  ns = static_cast<int64_t>(value);
+  return true;
+}
+
 bool microseconds_to_ns(std::string_view text, int64_t& ns) {
+  if (plain_microseconds(text, ns)) return true;
   size_t i = 0;
   while (i < text.size() && (text[i] == ' ' || text[i] == '"')) ++i;
   const bool negative = i < text.size() && text[i] == '-';

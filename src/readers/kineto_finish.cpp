@@ -2,18 +2,44 @@
 #include "readers/kineto_finish.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 #include <tuple>
-#include <unordered_set>
 
+#include "readers/huge_pages.h"
+#include "readers/kineto_checks.h"
+#include "readers/kineto_collectives.h"
+#include "readers/kineto_launches.h"
 #include "readers/kineto_names.h"
+#include "readers/kineto_own.h"
 
 namespace vitrine {
 namespace {
 
-bool device_lane(const RankTimeline& timeline, size_t span) {
-  return timeline.lanes[static_cast<size_t>(timeline.spans.lane[span])].device;
+// Streams before threads, each by number; what the order of events happened to be is nobody's.
+void sort_lanes(KinetoDraft& draft) {
+  std::vector<int32_t> order(draft.timeline.lanes.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto key = [&](int32_t i) {
+    const Lane& lane = draft.timeline.lanes[static_cast<size_t>(i)];
+    const std::string& pid = draft.lane_keys[static_cast<size_t>(i)].pid;
+    return std::tuple(!lane.device, pid.size(), pid, lane.tid);
+  };
+  std::stable_sort(
+      order.begin(), order.end(), [&](int32_t a, int32_t b) { return key(a) < key(b); });
+  std::vector<Lane> lanes;
+  std::vector<KinetoDraft::LaneKey> keys;
+  std::vector<int32_t> place(order.size());
+  for (const int32_t i : order) {
+    place[static_cast<size_t>(i)] = static_cast<int32_t>(lanes.size());
+    lanes.push_back(std::move(draft.timeline.lanes[static_cast<size_t>(i)]));
+    keys.push_back(std::move(draft.lane_keys[static_cast<size_t>(i)]));
+  }
+  draft.timeline.lanes = std::move(lanes);
+  draft.lane_keys = std::move(keys);
+  for (int32_t& lane : draft.timeline.spans.lane) lane = place[static_cast<size_t>(lane)];
+  for (auto& call : draft.announcements) call.lane = place[static_cast<size_t>(call.lane)];
 }
 
 void name_lanes(KinetoDraft& draft) {
@@ -30,222 +56,149 @@ void name_lanes(KinetoDraft& draft) {
     if (lane.name.empty())
       lane.name = (lane.device ? "stream " : "thread ") + std::to_string(lane.tid);
     if (lane.device && devices.size() > 1) lane.name = "device " + key.pid + " " + lane.name;
+    if (!lane.device) lane.device_index = -1;
   }
 }
 
-// Streams before threads, each by number; what the order of events happened to be is nobody's.
-void sort_lanes(KinetoDraft& draft) {
-  std::vector<int32_t> order(draft.timeline.lanes.size());
-  std::iota(order.begin(), order.end(), 0);
-  const auto key = [&](int32_t i) {
-    const Lane& lane = draft.timeline.lanes[static_cast<size_t>(i)];
-    const std::string& pid = draft.lane_keys[static_cast<size_t>(i)].pid;
-    return std::tuple(!lane.device, pid.size(), pid, lane.tid);
+// Columns of one width, one after another, each into the memory of the one before.
+template <typename T>
+void reorder(const std::vector<uint32_t>& order, std::initializer_list<std::vector<T>*> columns) {
+  std::vector<T> sorted;
+  sorted.reserve(order.size());
+  prefer_huge_pages(sorted);
+  sorted.resize(order.size());
+  for (std::vector<T>* column : columns) {
+    for (size_t i = 0; i < order.size(); ++i) sorted[i] = (*column)[order[i]];
+    column->swap(sorted);
+  }
+}
+
+// Files are a few sorted runs one after another, which a merging sort finds nearly done.
+void sort_spans(Spans& spans) {
+  struct Key {
+    int64_t start_ns;
+    uint32_t span;
   };
-  std::stable_sort(
-      order.begin(), order.end(), [&](int32_t a, int32_t b) { return key(a) < key(b); });
-  std::vector<Lane> lanes;
-  std::vector<int32_t> place(order.size());
-  for (const int32_t i : order) {
-    place[static_cast<size_t>(i)] = static_cast<int32_t>(lanes.size());
-    lanes.push_back(std::move(draft.timeline.lanes[static_cast<size_t>(i)]));
-  }
-  draft.timeline.lanes = std::move(lanes);
-  for (int32_t& lane : draft.timeline.spans.lane) lane = place[static_cast<size_t>(lane)];
+  if (std::is_sorted(spans.start_ns.begin(), spans.start_ns.end(), std::less_equal<>())) return;
+  std::vector<Key> keys;
+  keys.reserve(spans.size());
+  prefer_huge_pages(keys);
+  for (size_t i = 0; i < spans.size(); ++i)
+    keys.push_back({spans.start_ns[i], static_cast<uint32_t>(i)});
+  std::stable_sort(keys.begin(), keys.end(), [&](const Key& a, const Key& b) {
+    if (a.start_ns != b.start_ns) return a.start_ns < b.start_ns;
+    return spans.duration_ns[a.span] > spans.duration_ns[b.span];
+  });
+  std::vector<uint32_t> order(keys.size());
+  for (size_t i = 0; i < keys.size(); ++i) order[i] = keys[i].span;
+  std::vector<Key>().swap(keys);
+  reorder(order, {&spans.start_ns, &spans.duration_ns, &spans.correlation, &spans.bytes});
+  reorder(order, {&spans.name, &spans.block, &spans.shapes});
+  reorder(order, {&spans.lane, &spans.step, &spans.micro_batch, &spans.collective});
+  reorder(order, {&spans.kind});
 }
 
-// The launch of a span, or null.
-const KinetoDraft::Call* launch_of(const KinetoDraft& draft, size_t span) {
-  const int64_t correlation = draft.timeline.spans.correlation[span];
-  if (correlation == 0) return nullptr;
-  const auto it = draft.launches.find(correlation);
-  return it == draft.launches.end() ? nullptr : &it->second;
-}
-
-// A kernel without collective arguments (batched sends and receives, old versions) has those of the
-// call in which it was launched, or of the sends and receives that were batched before its launch.
-class CollectiveFinder {
- public:
-  explicit CollectiveFinder(KinetoDraft& draft) : draft_(draft) {
-    for (const auto& call : draft.announcements) calls_[call.lane].push_back(call);
-    for (auto& [lane, calls] : calls_) {
-      std::sort(calls.begin(), calls.end(), [](const auto& x, const auto& y) {
-        return x.start_ns < y.start_ns;
-      });
-    }
-  }
-
-  void run() {
-    const Spans& spans = draft_.timeline.spans;
-    std::vector<std::pair<const KinetoDraft::Call*, size_t>> bare;
-    for (size_t i = 0; i < spans.size(); ++i) {
-      if (!is_communication(spans.kind[i]) || !device_lane(draft_.timeline, i)) continue;
-      const auto* launch = launch_of(draft_, i);
-      if (launch != nullptr) bare.emplace_back(launch, i);
-    }
-    std::sort(bare.begin(), bare.end(), [](const auto& x, const auto& y) {
-      return x.first->start_ns < y.first->start_ns;
-    });
-    for (const auto& [launch, span] : bare) find(*launch, span);
-  }
-
- private:
-  void find(const KinetoDraft::Call& launch, size_t span) {
-    const auto& calls = calls_[launch.lane];
-    size_t& next = next_[launch.lane];
-    const size_t first = next;
-    while (next < calls.size() && calls[next].start_ns <= launch.start_ns) ++next;
-    if (draft_.timeline.spans.collective[span] >= 0 || next == 0) return;
-    if (calls[next - 1].end_ns >= launch.start_ns) return give(span, copy(calls[next - 1]));
-    Collective batch;
-    bool send = false, receive = false;
-    for (size_t i = first; i < next; ++i) {
-      const Collective call = copy(calls[i]);
-      const SpanKind kind = collective_kind(draft_.timeline.strings[call.name]);
-      if (kind != SpanKind::kSend && kind != SpanKind::kReceive) return;
-      const int64_t sent = batch.sent_bytes + call.sent_bytes;
-      const int64_t in = batch.in_elements + (kind == SpanKind::kSend ? call.in_elements : 0);
-      const int64_t out = batch.out_elements + (kind == SpanKind::kSend ? 0 : call.out_elements);
-      batch = call;
-      batch.sent_bytes = sent, batch.in_elements = in, batch.out_elements = out;
-      (kind == SpanKind::kSend ? send : receive) = true;
-    }
-    if (send && receive) batch.name = draft_.timeline.strings.intern("send_receive");
-    if (send || receive) give(span, batch);
-  }
-
-  Collective copy(const KinetoDraft::Announcement& call) const {
-    return draft_.timeline.collectives[static_cast<size_t>(call.collective)];
-  }
-  void give(size_t span, Collective collective) {
-    RankTimeline& timeline = draft_.timeline;
-    timeline.spans.kind[span] = collective_kind(timeline.strings[collective.name]);
-    timeline.spans.collective[span] = static_cast<int32_t>(timeline.collectives.size());
-    timeline.collectives.push_back(std::move(collective));
-  }
-
-  KinetoDraft& draft_;
-  std::map<int32_t, std::vector<KinetoDraft::Announcement>> calls_;  // by host lane
-  std::map<int32_t, size_t> next_;  // the first call after the last launch
-};
-
-struct Step {
-  int64_t start_ns, end_ns;
-  int32_t step;
-};
-
-void assign_steps(KinetoDraft& draft) {
-  Spans& spans = draft.timeline.spans;
+void assign_steps(RankTimeline& timeline, const KinetoLaunches& launches) {
+  struct Step {
+    int64_t start_ns, end_ns;
+    int32_t step;
+  };
+  Spans& spans = timeline.spans;
   std::vector<Step> steps;
   for (size_t i = 0; i < spans.size(); ++i) {
     if (spans.kind[i] != SpanKind::kStep) continue;
     steps.push_back({spans.start_ns[i], spans.start_ns[i] + spans.duration_ns[i], spans.step[i]});
   }
-  std::sort(steps.begin(), steps.end(), [](const Step& a, const Step& b) {
-    return a.start_ns < b.start_ns;
-  });
   if (steps.empty()) return;
+  auto after = steps.begin();  // of moments in order; launches of device work are nearly so
   for (size_t i = 0; i < spans.size(); ++i) {
     if (spans.step[i] >= 0) continue;
-    const auto* launch = device_lane(draft.timeline, i) ? launch_of(draft, i) : nullptr;
-    const int64_t moment = launch ? launch->start_ns : spans.start_ns[i];
-    auto after =
-        std::upper_bound(steps.begin(), steps.end(), moment, [](int64_t at, const Step& step) {
-          return at < step.start_ns;
-        });
+    const bool device = timeline.lanes[static_cast<size_t>(spans.lane[i])].device;
+    const uint32_t launch = device ? launches.launch_of(i) : KinetoLaunches::kNone;
+    const int64_t moment = spans.start_ns[launch == KinetoLaunches::kNone ? i : launch];
+    while (after != steps.end() && after->start_ns <= moment) ++after;
+    while (after != steps.begin() && std::prev(after)->start_ns > moment) --after;
     if (after == steps.begin()) continue;
-    if (--after; moment < after->end_ns) spans.step[i] = after->step;
+    if (const Step& step = *std::prev(after); moment < step.end_ns) spans.step[i] = step.step;
   }
 }
 
-// The writer numbers device work that had no correlation; what no host span shares is such a
-// number.
-void drop_made_up_correlations(RankTimeline& timeline) {
-  std::unordered_set<int64_t> calls;
-  for (size_t i = 0; i < timeline.spans.size(); ++i) {
-    if (!device_lane(timeline, i)) calls.insert(timeline.spans.correlation[i]);
-  }
-  for (size_t i = 0; i < timeline.spans.size(); ++i) {
-    if (!calls.contains(timeline.spans.correlation[i])) timeline.spans.correlation[i] = 0;
-  }
-}
-
-template <typename T>
-void reorder(std::vector<T>& column, const std::vector<uint32_t>& order) {
-  std::vector<T> sorted;
-  sorted.reserve(column.size());
-  for (const uint32_t i : order) sorted.push_back(column[i]);
-  column.swap(sorted);
-}
-
-void sort_spans(Spans& spans) {
-  std::vector<uint32_t> order(spans.size());
-  std::iota(order.begin(), order.end(), 0u);
-  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-    return spans.start_ns[a] != spans.start_ns[b] ? spans.start_ns[a] < spans.start_ns[b]
-                                                  : spans.duration_ns[a] > spans.duration_ns[b];
-  });
-  reorder(spans.start_ns, order), reorder(spans.duration_ns, order), reorder(spans.name, order);
-  reorder(spans.kind, order), reorder(spans.lane, order), reorder(spans.step, order);
-  reorder(spans.micro_batch, order), reorder(spans.block, order), reorder(spans.collective, order);
-  reorder(spans.correlation, order), reorder(spans.bytes, order), reorder(spans.shapes, order);
-}
-
-// After sorting: the order of spans is the order on each lane.
-void number_collectives(KinetoDraft& draft) {
-  RankTimeline& timeline = draft.timeline;
-  std::map<std::pair<StringId, int32_t>, int64_t> next;
-  for (size_t i = 0; i < timeline.spans.size(); ++i) {
-    if (timeline.spans.collective[i] < 0) continue;
-    Collective& collective =
-        timeline.collectives[static_cast<size_t>(timeline.spans.collective[i])];
-    if (collective.ranks.empty()) {
-      const auto it = draft.group_ranks.find(timeline.strings[collective.group]);
-      if (it != draft.group_ranks.end()) collective.ranks = it->second;
+// Those of pg_config first, filled up with what collectives say of them.
+void join_groups(KinetoDraft& draft) {
+  std::map<std::string, size_t> places;
+  std::vector<ProcessGroup>& groups = draft.timeline.groups;
+  for (size_t i = 0; i < groups.size(); ++i) places.emplace(groups[i].name, i);
+  for (ProcessGroup& seen : draft.groups_seen) {
+    const auto [it, added] = places.try_emplace(seen.name, groups.size());
+    if (added) {
+      groups.push_back(std::move(seen));
+      continue;
     }
-    int64_t& number = next[{collective.group, timeline.spans.lane[i]}];
-    if (collective.sequence < 0) collective.sequence = number;
-    ++number;
+    ProcessGroup& known = groups[it->second];
+    if (known.ranks.empty()) known.ranks = std::move(seen.ranks);
+    if (known.description.empty()) known.description = std::move(seen.description);
+    if (known.size == 0) known.size = seen.size;
   }
 }
 
-// Announcements are no collectives of their own: only what a span points at stays.
-void drop_unused_collectives(RankTimeline& timeline) {
-  std::vector<Collective> kept;
-  for (int32_t& index : timeline.spans.collective) {
-    if (index < 0) continue;
-    kept.push_back(std::move(timeline.collectives[static_cast<size_t>(index)]));
-    index = static_cast<int32_t>(kept.size()) - 1;
+void set_rank_and_world(KinetoDraft& draft) {
+  RankTimeline& timeline = draft.timeline;
+  std::string& known = timeline.info["rank.known"];
+  if (draft.rank_known) {
+    known = "trace";
+  } else if (draft.rank_in_name >= 0) {
+    timeline.rank = draft.rank_in_name;
+    known = "file name";
+  } else if (draft.rank_in_collectives >= 0) {
+    timeline.rank = draft.rank_in_collectives;
+    known = "collectives";
+  } else {
+    known = "no";
+    timeline.warnings.push_back(
+        "neither the trace nor its file name says which rank it is of: taken as rank 0");
   }
-  timeline.collectives = std::move(kept);
+  if (!draft.world_size_known) {
+    const auto widen = [&timeline](const std::vector<int32_t>& ranks) {
+      for (const int32_t rank : ranks)
+        timeline.world_size = std::max(timeline.world_size, rank + 1);
+    };
+    for (const Collective& collective : timeline.collectives) widen(collective.ranks);
+    for (const ProcessGroup& group : timeline.groups) widen(group.ranks);
+  }
+  timeline.world_size = std::max(timeline.world_size, timeline.rank + 1);
+  timeline.info["world_size.known"] = draft.world_size_known ? "yes" : "no";
 }
 
 }  // namespace
 
 RankTimeline finish_kineto(KinetoDraft draft) {
-  name_lanes(draft);
-  if (draft.own) {
-    drop_made_up_correlations(draft.timeline);
-  } else {
-    CollectiveFinder(draft).run();
-  }
-  assign_steps(draft);
-  sort_spans(draft.timeline.spans);
+  RankTimeline& timeline = draft.timeline;
   sort_lanes(draft);
-  number_collectives(draft);
-  drop_unused_collectives(draft.timeline);
-  if (!draft.world_size_known) {
-    for (const Collective& collective : draft.timeline.collectives) {
-      for (const int32_t rank : collective.ranks) {
-        draft.timeline.world_size = std::max(draft.timeline.world_size, rank + 1);
-      }
+  name_lanes(draft);
+  if (draft.own) take_own_spans(draft);
+  take_counters(draft);
+  sort_spans(timeline.spans);
+  join_groups(draft);
+  if (draft.own) drop_made_up_correlations(timeline);
+  {
+    const KinetoLaunches launches(draft);
+    if (!draft.own) find_collectives(draft, launches);
+    assign_steps(timeline, launches);
+    if (!draft.own) {
+      launches.warn();
+      check_device_times(draft);
     }
   }
-  draft.timeline.world_size = std::max(draft.timeline.world_size, draft.timeline.rank + 1);
+  number_collectives(draft);
+  set_rank_and_world(draft);
+  warn_of_damage(draft);
   const auto by_time = [](const auto& a, const auto& b) { return a.time_ns < b.time_ns; };
-  std::stable_sort(draft.timeline.memory.begin(), draft.timeline.memory.end(), by_time);
-  std::stable_sort(draft.timeline.counters.begin(), draft.timeline.counters.end(), by_time);
-  return std::move(draft.timeline);
+  const auto sort = [&by_time](auto& samples) {
+    if (!std::is_sorted(samples.begin(), samples.end(), by_time))
+      std::stable_sort(samples.begin(), samples.end(), by_time);
+  };
+  sort(timeline.memory), sort(timeline.counters), sort(timeline.allocations);
+  return std::move(timeline);
 }
 
 }  // namespace vitrine

@@ -1,71 +1,214 @@
 // Reading of what stands around the events.
 #include "readers/kineto_header.h"
 
+#include <algorithm>
+#include <cstring>
+
+#include "core/json.h"
 #include "readers/decimal.h"
+#include "readers/json_scan.h"
 
 namespace vitrine {
 
-using namespace kineto_json;
+using namespace json_scan;
 
 namespace {
 
-void read_device(Object device, std::map<std::string, std::string>& info) {
-  for (auto field : device) {
-    const std::string_view key = field.unescaped_key();
-    Value value = field.value();
-    if (key == "name" && scalar(value)) info.emplace("device", text_of(value));
-    if (key == "totalGlobalMem" && scalar(value))
-      info.emplace("device.memory_bytes", text_of(value));
-  }
+constexpr size_t kLongestList = size_t{1} << 18;
+
+// The text of a scalar, "" of anything else.
+std::string text_of(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  return value.is_structured() || value.is_null() ? "" : value.dump();
 }
 
-void read_group(Object object, KinetoDraft& draft) {
-  std::string name;
-  std::vector<int32_t> ranks;
-  for (auto field : object) {
-    const std::string_view key = field.unescaped_key();
-    Value value = field.value();
-    if (key == "pg_name" && scalar(value)) name = text_of(value);
-    if (key != "ranks") continue;
-    if (value.type() == JsonType::array) {
-      for (Value rank : value.get_array())
-        ranks.push_back(static_cast<int32_t>(first_integer(text_of(rank))));
-    } else if (value.type() == JsonType::string) {
-      ranks = ranks_of_text(value.get_string());
+// The same of a value as it stands in the file.
+std::string text_of(std::string_view value) {
+  uint8_t mended = 0;
+  if (value.size() >= 2 && value.front() == '"') {
+    return text_of_raw(value.substr(1, value.size() - 2), mended);
+  }
+  return value.empty() || value.front() == '{' || value.front() == '[' ? "" : std::string(value);
+}
+
+Json parsed(std::string_view value) {
+  // Damaged metadata is no reason to give up the events.
+  return Json::parse(value, nullptr, false, true);
+}
+
+int32_t small(const Json& value) {
+  const std::string text = text_of(value);
+  if (text.find_first_of("0123456789") == std::string::npos) return -1;
+  const int64_t number = first_integer(text);
+  return number < 0 || number > INT32_MAX ? -1 : static_cast<int32_t>(number);
+}
+
+ProcessGroup group_of(const Json& config) {
+  ProcessGroup group;
+  for (const auto& [key, value] : config.items()) {
+    if (key == "pg_name") group.name = text_of(value);
+    if (key == "pg_desc") group.description = text_of(value);
+    if (key == "pg_size") group.size = std::max(0, small(value));
+    if (key == "ranks" && value.is_string()) group.ranks = ranks_of_text(text_of(value));
+    if (key == "ranks" && value.is_array() && value.size() <= kLongestList) {
+      for (const Json& rank : value) group.ranks.push_back(small(rank));
+      if (std::find(group.ranks.begin(), group.ranks.end(), -1) != group.ranks.end())
+        group.ranks.clear();  // "..." among them
     }
   }
-  if (!ranks.empty()) draft.group_ranks[name] = std::move(ranks);
+  if (group.size == 0) group.size = static_cast<int32_t>(group.ranks.size());
+  return group;
 }
 
 }  // namespace
 
-void read_kineto_devices(Value value, RankTimeline& timeline) {
-  if (value.type() == JsonType::object) {  // some versions write one object instead of a list
-    read_device(value.get_object(), timeline.info);
-  } else if (value.type() == JsonType::array) {
-    for (Value device : value.get_array()) {
-      if (device.type() == JsonType::object) read_device(device.get_object(), timeline.info);
+HeaderStop KinetoHeader::scan(std::string_view text, size_t& at) {
+  const char *begin = text.data(), *end = begin + text.size();
+  const auto stop = [&](const char* p) { return p >= end ? HeaderStop::kMore : HeaderStop::kBad; };
+  for (const char* p = begin + at;; at = static_cast<size_t>(p - begin)) {
+    p = skip_space(p);
+    while (*p == ',') p = skip_space(p + 1);
+    if (*p == '}') return at = static_cast<size_t>(p + 1 - begin), HeaderStop::kEnd;
+    if (*p != '"') return stop(p);
+    bool special = false;
+    const char* key = p + 1;
+    p = string_end(key, end, special);
+    if (p == nullptr) return HeaderStop::kMore;
+    const std::string_view name(key, static_cast<size_t>(p - key));
+    p = skip_space(p + 1);
+    if (*p != ':') return stop(p);
+    p = skip_space(p + 1);
+    if (p >= end) return HeaderStop::kMore;
+    if (name == "traceEvents" && *p == '[') {
+      events_seen_ = true;
+      return at = static_cast<size_t>(p + 1 - begin), HeaderStop::kEvents;
+    }
+    const char* value = p;
+    const Outcome outcome = skip_value(p, end);
+    if (outcome == Outcome::kIncomplete) return HeaderStop::kMore;
+    if (outcome == Outcome::kBad) return HeaderStop::kBad;
+    take(name, {value, static_cast<size_t>(p - value)});
+  }
+}
+
+void KinetoHeader::take(std::string_view key, std::string_view value) {
+  auto& info = draft_.timeline.info;
+  if (key == "baseTimeNanoseconds") {
+    base_ns_ = value.size() <= 22 ? first_integer(value) : -1;
+    if (base_ns_ < 0 || base_ns_ > INT64_MAX / 2) {
+      draft_.timeline.warnings.push_back("baseTimeNanoseconds is no time (" + std::string(value) +
+                                         "): the trace's clock is not known");
+      base_ns_ = 0;
+    }
+  } else if (key == "distributedInfo") {
+    read_ranks(value);
+  } else if (key == "deviceProperties") {
+    read_devices(value);
+  } else if (key == "vitrine") {
+    read_own(value);
+  } else if (key == "traceName") {
+    trace_name_ = text_of(value);
+  } else if (key == "INFO" || key == "WARNING" || key == "ERROR") {
+    read_log(value);
+  } else if (key == "cuda_runtime_version" || key == "cuda_driver_version" ||
+             key == "hip_runtime_version" || key == "hip_driver_version" ||
+             key == "roctracer_version" || key == "cupti_version" || key == "record_shapes" ||
+             key == "with_stack" || key == "with_flops" || key == "with_modules" ||
+             key == "profile_memory" || key == "trace_id") {
+    if (key.starts_with("hip_") || key.starts_with("roctracer")) draft_.hip = true;
+    info[std::string(key)] = text_of(value);
+  }
+}
+
+// A list, or one object in some versions.
+void KinetoHeader::read_devices(std::string_view value) {
+  const Json devices = parsed(value);
+  const auto read = [this](const Json& device) {
+    if (!device.is_object()) return;
+    for (const auto& [key, item] : device.items()) {
+      if (key == "name") draft_.timeline.info.emplace("device", text_of(item));
+      if (key == "totalGlobalMem")
+        draft_.timeline.info.emplace("device.memory_bytes", text_of(item));
+      if (key == "numSms") draft_.timeline.info.emplace("device.sms", text_of(item));
+    }
+  };
+  if (devices.is_array()) {
+    for (const Json& device : devices) read(device);
+  } else {
+    read(devices);
+  }
+}
+
+void KinetoHeader::read_ranks(std::string_view value) {
+  const Json ranks = parsed(value);
+  if (!ranks.is_object()) {
+    draft_.timeline.warnings.push_back(
+        "distributedInfo can't be read: rank and process groups are not known from it");
+    return;
+  }
+  for (const auto& [key, item] : ranks.items()) {
+    if (key == "rank" && small(item) >= 0 && item.is_primitive() && !item.is_null()) {
+      draft_.timeline.rank = small(item);
+      draft_.rank_known = true;
+    } else if (key == "world_size" && small(item) > 0) {
+      draft_.timeline.world_size = small(item);
+      draft_.world_size_known = true;
+    } else if (key == "backend" || key == "nccl_version") {
+      draft_.timeline.info.emplace(key, text_of(item));
+    } else if (key == "pg_config" && item.is_array()) {
+      for (const Json& config : item) {
+        if (config.is_object()) draft_.timeline.groups.push_back(group_of(config));
+      }
     }
   }
 }
 
-void read_kineto_ranks(Object object, KinetoDraft& draft) {
-  for (auto field : object) {
-    const std::string_view key = field.unescaped_key();
-    Value value = field.value();
-    if (key == "rank" && scalar(value)) {
-      draft.timeline.rank = static_cast<int32_t>(first_integer(text_of(value)));
-      draft.rank_known = true;
-    } else if (key == "world_size" && scalar(value)) {
-      draft.timeline.world_size = static_cast<int32_t>(first_integer(text_of(value)));
-      draft.world_size_known = true;
-    } else if ((key == "backend" || key == "nccl_version") && scalar(value)) {
-      draft.timeline.info.emplace(key, text_of(value));
-    } else if (key == "pg_config" && value.type() == JsonType::array) {
-      for (Value group : value.get_array()) {
-        if (group.type() == JsonType::object) read_group(group.get_object(), draft);
-      }
+void KinetoHeader::read_own(std::string_view value) {
+  const Json facts = parsed(value);
+  if (!facts.is_object()) return;
+  draft_.own = true;
+  for (const auto& [key, item] : facts.items()) {
+    if (!item.is_structured()) draft_.timeline.info[key] = text_of(item);
+  }
+}
+
+// The profiler's own log: how many records it says it lost.
+void KinetoHeader::read_log(std::string_view value) {
+  const Json lines = parsed(value);
+  if (!lines.is_array()) return;
+  for (const Json& line : lines) {
+    if (!line.is_string()) continue;
+    const std::string& text = line.get_ref<const std::string&>();
+    const auto count_of = [&text](const char* what) {
+      const size_t at = text.find(what);
+      return at == std::string::npos ? int64_t{0}
+                                     : first_integer(text.substr(at + std::strlen(what)));
+    };
+    if (text.find("Record counts:") == std::string::npos) continue;
+    const int64_t outside = count_of("Out-of-range ="),
+                  lost = count_of("Invalid ext correlations =");
+    if (outside > 0 || lost > 0) {
+      draft_.timeline.warnings.push_back(
+          "the profiler says that it left out " + std::to_string(outside) +
+          " records outside of its window and that " + std::to_string(lost) +
+          " have no valid external correlation");
     }
+    if (count_of("CUPTI stopped early? =") != 0) {
+      draft_.timeline.warnings.push_back(
+          "the profiler says that it stopped early for want of buffers: device work is missing");
+    }
+  }
+}
+
+void KinetoHeader::finish() {
+  if (draft_.own) draft_.timeline.source = trace_name_;
+  draft_.timeline.wall_anchor_ns = base_ns_;
+  if (!draft_.hip) {
+    const auto device = draft_.timeline.info.find("device");
+    draft_.hip = device != draft_.timeline.info.end() &&
+                 (device->second.find("AMD") != std::string::npos ||
+                  device->second.find("Instinct") != std::string::npos ||
+                  device->second.find("gfx") != std::string::npos);
   }
 }
 
@@ -77,8 +220,11 @@ std::vector<int32_t> ranks_of_text(std::string_view text) {
       ++i;
       continue;
     }
-    ranks.push_back(static_cast<int32_t>(first_integer(text.substr(i))));
+    const size_t begin = i;
     while (i < text.size() && text[i] >= '0' && text[i] <= '9') ++i;
+    const int64_t rank = i - begin > 9 ? -1 : first_integer(text.substr(begin, i - begin));
+    if (rank < 0 || ranks.size() == kLongestList) return {};
+    ranks.push_back(static_cast<int32_t>(rank));
   }
   return ranks;
 }

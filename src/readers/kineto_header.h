@@ -1,38 +1,50 @@
-// The parts of a Kineto trace around its events: devices, ranks, process groups.
+// The parts of a Kineto trace around its events: devices, ranks, process groups, versions.
 #pragma once
 
-#include <simdjson.h>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
 
-#include "readers/kineto_finish.h"
+#include "readers/kineto_draft.h"
 
 namespace vitrine {
 
-namespace kineto_json {
+// Where scanning of top-level fields stopped.
+enum class HeaderStop : uint8_t {
+  kEvents,  // behind the bracket that opens the list of events
+  kEnd,     // behind the brace that closes the document
+  kMore,    // the text ends first; `at` is where to go on with more of it
+  kBad      // at something that is not JSON
+};
 
-using Value = simdjson::ondemand::value;
-using Object = simdjson::ondemand::object;
-using JsonType = simdjson::ondemand::json_type;
+class KinetoHeader {
+ public:
+  explicit KinetoHeader(KinetoDraft& draft) : draft_(draft) {}
 
-// The text of a scalar as it stands in the file, strings without quotes and escapes resolved.
-inline std::string_view text_of(Value value) {
-  if (value.type() == JsonType::string) return value.get_string();
-  std::string_view token = value.raw_json_token();
-  while (!token.empty() && static_cast<unsigned char>(token.back()) <= ' ') token.remove_suffix(1);
-  return token;
-}
+  // Reads the fields that are whole in `text` (followed by json_scan::kPadding zeros) from `at` on,
+  // which is behind the opening brace or between two fields, and moves it on.
+  HeaderStop scan(std::string_view text, size_t& at);
+  bool events_seen() const { return events_seen_; }
+  int64_t base_ns() const { return base_ns_; }
 
-inline bool scalar(Value& value) {
-  const JsonType type = value.type();
-  return type != JsonType::object && type != JsonType::array;
-}
+  // What the fields say together, once all are read.
+  void finish();
 
-}  // namespace kineto_json
+ private:
+  void take(std::string_view key, std::string_view value);
+  void read_devices(std::string_view value);
+  void read_ranks(std::string_view value);
+  void read_own(std::string_view value);
+  void read_log(std::string_view value);
 
-// deviceProperties: a list, or one object in some versions.
-void read_kineto_devices(kineto_json::Value value, RankTimeline& timeline);
-// distributedInfo.
-void read_kineto_ranks(kineto_json::Object object, KinetoDraft& draft);
-// "[0, 1]"; a list with "..." left out stays unknown.
+  KinetoDraft& draft_;
+  bool events_seen_ = false;
+  int64_t base_ns_ = 0;
+  std::string trace_name_;
+};
+
+// "[0, 1]"; a list with "..." left out, or longer than any job, stays unknown.
 std::vector<int32_t> ranks_of_text(std::string_view text);
 
 }  // namespace vitrine

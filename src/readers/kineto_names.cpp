@@ -78,20 +78,33 @@ constexpr std::pair<std::string_view, int64_t> kDtypeSizes[] = {{"f32", 4},
 constexpr std::string_view kCommunication[] = {"nccl",
                                                "rccl",
                                                "hccl",
+                                               "mccl",
                                                "oneccl",
                                                "deep_ep",
                                                "dpsk::ep::",
-                                               "internode::dispatch",
+                                               "cross_device_reduce",
+                                               "multimem_",
+                                               "one_shot_all_reduce",
+                                               "two_shot_all_reduce",
+                                               "nvshmem"};
+// DeepEP's, of namespaces that other names merely end in ("myinternode::").
+constexpr std::string_view kExpertKernels[] = {"internode::dispatch",
                                                "internode::combine",
                                                "internode::notify",
                                                "internode::cached_notify",
                                                "intranode::dispatch",
                                                "intranode::combine",
                                                "intranode::notify",
-                                               "intranode::cached_notify",
-                                               "cross_device_reduce",
-                                               "multimem_all_reduce",
-                                               "nvshmem"};
+                                               "intranode::cached_notify"};
+
+bool contains_name(std::string_view text, std::string_view part) {
+  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) {
+    if (at == 0) return true;
+    const char before = text[at - 1];
+    if (before != '_' && std::isalnum(static_cast<unsigned char>(before)) == 0) return true;
+  }
+  return false;
+}
 
 template <typename Value, size_t N>
 const Value* find(const std::pair<std::string_view, Value> (&table)[N], std::string_view word) {
@@ -110,9 +123,10 @@ KinetoCategory kineto_category(std::string_view text) {
 
 bool is_communication_kernel(std::string_view name) {
   const std::string text = lower(name);
-  return std::any_of(std::begin(kCommunication),
-                     std::end(kCommunication),
-                     [&](std::string_view part) { return text.find(part) != std::string::npos; });
+  const auto contains = [&](std::string_view part) { return text.find(part) != text.npos; };
+  const auto names = [&](std::string_view part) { return contains_name(text, part); };
+  return std::any_of(std::begin(kCommunication), std::end(kCommunication), contains) ||
+         std::any_of(std::begin(kExpertKernels), std::end(kExpertKernels), names);
 }
 
 std::string collective_from_c10d(std::string_view name) {

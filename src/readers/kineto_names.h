@@ -24,7 +24,7 @@ enum class KinetoCategory : uint8_t {
 KinetoCategory kineto_category(std::string_view text);
 inline bool on_device(KinetoCategory category) { return category <= KinetoCategory::kDeviceSync; }
 
-// Kernels of NCCL, RCCL, HCCL, oneCCL, DeepEP, NVSHMEM, and of symmetric-memory collectives.
+// Kernels of NCCL, RCCL, HCCL, MCCL, oneCCL, DeepEP, NVSHMEM, and of symmetric-memory collectives.
 bool is_communication_kernel(std::string_view name);
 // "_allgather_base" -> "all_gather", ...; unknown words stay.
 std::string collective_from_c10d(std::string_view name);

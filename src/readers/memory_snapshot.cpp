@@ -62,6 +62,11 @@ class Assembler {
   }
 
   void finish() {
+    if (records_.impossible_sizes > 0) {
+      snapshot.warnings.push_back(
+          format("%lld sizes are negative or beyond any card's memory: taken as 0",
+                 static_cast<long long>(records_.impossible_sizes)));
+    }
     snapshot.strings = std::move(pickle_.strings());
     snapshot.frames = std::move(records_.frames);
     snapshot.stacks = std::move(records_.stacks);

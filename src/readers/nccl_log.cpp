@@ -2,6 +2,7 @@
 #include "readers/nccl_log.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <set>
 #include <tuple>
@@ -62,7 +63,17 @@ bool parse_channel(std::string_view text, Reported& out) {
   return true;
 }
 
-// "AllReduce: 8388608 Bytes -> Algo 1 proto 2 time 123.4" -> with the names of today.
+// "RING" and "NVLS_TREE" of today's logs are "Ring" and "NVLSTree".
+bool same_letters(std::string_view a, std::string_view b) {
+  std::string one, other;
+  for (const char c : a) {
+    if (c != '_') one += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  for (const char c : b) other += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return one == other;
+}
+
+// "AllReduce: 8388608 Bytes -> Algo 1 proto 2 time 123.4" -> with one name for each.
 std::string tuning_choice(std::string_view text) {
   const size_t bytes = text.find(" Bytes -> Algo "), proto = text.find(" proto ");
   if (bytes == kNone || proto == kNone || proto < bytes) return "";
@@ -73,7 +84,11 @@ std::string tuning_choice(std::string_view text) {
     size_t number = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
     const bool whole = error == std::errc() && end == word.data() + word.size();
-    return whole && number < count ? std::string(names[number]) : std::string(word);
+    if (whole && number < count) return std::string(names[number]);
+    for (size_t i = 0; i < count; ++i) {
+      if (same_letters(word, names[i])) return std::string(names[i]);
+    }
+    return std::string(word);
   };
   const std::string_view algorithm = value_after(text, "Algo ");
   return std::string(text.substr(0, bytes)) + " Bytes -> Algo " + name(algorithm, algorithms, 7) +

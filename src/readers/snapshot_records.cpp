@@ -63,6 +63,14 @@ int64_t SnapshotRecords::integer(Key key, int64_t missing) const {
   return value.type == Type::kInteger || value.type == Type::kBoolean ? value.integer : missing;
 }
 
+// No card has 16 TiB: more, or less than nothing, is damage, and would overflow in sums.
+int64_t SnapshotRecords::size(Key key, int64_t missing) {
+  const int64_t bytes = integer(key, missing);
+  if (bytes >= 0 && bytes <= int64_t{1} << 44) return bytes;
+  ++impossible_sizes;
+  return 0;
+}
+
 StringId SnapshotRecords::text(Key key) const {
   return has(key) && at(key).type == PickleValue::Type::kText ? at(key).text : kNoString;
 }
@@ -111,8 +119,8 @@ int32_t SnapshotRecords::stack(Unpickler& pickle) {
 PickleRecord SnapshotRecords::block(Unpickler& pickle) {
   AllocatorBlock block;
   block.address = static_cast<uint64_t>(integer(Key::kAddress));
-  block.size_bytes = integer(Key::kSize);
-  block.requested_bytes = integer(Key::kRequestedSize, block.size_bytes);
+  block.size_bytes = size(Key::kSize);
+  block.requested_bytes = size(Key::kRequestedSize, block.size_bytes);
   const std::string& state = pickle.strings()[text(Key::kState)];
   using State = AllocatorBlock::State;
   block.state = state == "active_allocated"    ? State::kActive
@@ -140,7 +148,7 @@ PickleRecord SnapshotRecords::event(Unpickler& pickle) {
   event.action = action == actions.end() ? Action::kOther : action->second;
   const Key address = has(Key::kDeviceFree) ? Key::kDeviceFree : Key::kAddr;
   event.address = static_cast<uint64_t>(integer(address));
-  event.size_bytes = integer(Key::kSize);
+  event.size_bytes = size(Key::kSize);
   event.stream = integer(Key::kStream);
   const int64_t time_us = integer(Key::kTimeUs, -1);
   constexpr int64_t kLatest = INT64_MAX / 1000;
@@ -155,10 +163,10 @@ PickleRecord SnapshotRecords::segment(Unpickler& pickle) {
   segment.device = static_cast<int32_t>(integer(Key::kDevice));
   segment.address = static_cast<uint64_t>(integer(Key::kAddress));
   segment.stream = integer(Key::kStream);
-  segment.total_bytes = integer(Key::kTotalSize);
-  segment.allocated_bytes = integer(Key::kAllocatedSize);
-  segment.active_bytes = integer(Key::kActiveSize);
-  segment.requested_bytes = integer(Key::kRequestedSize, segment.active_bytes);
+  segment.total_bytes = size(Key::kTotalSize);
+  segment.allocated_bytes = size(Key::kAllocatedSize);
+  segment.active_bytes = size(Key::kActiveSize);
+  segment.requested_bytes = size(Key::kRequestedSize, segment.active_bytes);
   segment.large = pickle.strings()[text(Key::kSegmentType)] != "small";
   segment.expandable = integer(Key::kIsExpandable) != 0;
   // Blocks of older versions have no address of their own: they lie one after the other.

@@ -23,6 +23,7 @@ class SnapshotRecords : public PickleClient {
   std::vector<AllocatorEvent> events;
   std::vector<AllocatorSegment> segments;  // with their blocks
   std::vector<AllocatorAnnotation> annotations;
+  int64_t impossible_sizes = 0;  // taken as 0
 
  private:
   // Keys by the number of their text in the pickle's pool, so that no text is compared.
@@ -64,6 +65,7 @@ class SnapshotRecords : public PickleClient {
   const PickleValue& at(Key key) const { return values_[static_cast<size_t>(key)]; }
   bool has(Key key) const { return present_ >> static_cast<unsigned>(key) & 1; }
   int64_t integer(Key key, int64_t missing = 0) const;
+  int64_t size(Key key, int64_t missing = 0);
   StringId text(Key key) const;
 
   std::vector<Key> keys_;  // by StringId

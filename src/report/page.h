@@ -3,7 +3,8 @@
 
 namespace vitrine::page {
 
-extern const char* const kTemplate;  // report.html with {{title}}, {{css}}, {{data}}, {{js}}
+extern const char* const kTemplate;  // report.html with places such as {{title}}, filled in this
+                                     // order: title, css, data, js, timelines
 extern const char* const kStyle;
 extern const char* const kScript;
 

@@ -1,4 +1,4 @@
-// Puts style, script and data into the page's template.
+// Puts style, script, data and timelines into the page's template.
 #include "report/report.h"
 
 #include <string_view>
@@ -50,12 +50,19 @@ std::string script_safe(const std::string& json) {
 void write_report(const ReportInput& input, const std::string& path) {
   const std::string data =
       script_safe(report_data(input).dump(-1, ' ', false, Json::error_handler_t::replace));
+  // The timelines come last, so that the page is drawn before they are read.
+  std::string timelines;
+  for (size_t i = 0; i < input.timelines.size(); ++i) {
+    timelines += "<script type=\"text/plain\" id=\"timeline-" + std::to_string(i) + "\">" +
+                 input.timelines[i].base64 + "</script>\n";
+  }
   // One pass over the template, so that braces inside the data are never taken for a place.
-  const std::pair<std::string_view, std::string> places[] = {
-      {"{{title}}", html_escaped(input.title)},
-      {"{{css}}", page::kStyle},
-      {"{{data}}", data},
-      {"{{js}}", page::kScript}};
+  const std::string title = html_escaped(input.title);
+  const std::pair<std::string_view, std::string_view> places[] = {{"{{title}}", title},
+                                                                  {"{{css}}", page::kStyle},
+                                                                  {"{{data}}", data},
+                                                                  {"{{js}}", page::kScript},
+                                                                  {"{{timelines}}", timelines}};
   std::string_view rest = page::kTemplate;
   std::string out;
   for (const auto& [place, text] : places) {

@@ -1,5 +1,6 @@
-// One self-contained HTML page about a training run: summary, curves, where the time and the memory
-// go, the timeline of all ranks, samples. Works from a file, without a network.
+// One self-contained HTML page about a training job, traced by others or run by Vitrine: what was
+// found, where time and memory go, the timeline of all ranks, tables, curves, pictures. Works from
+// a file, without a network.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "analysis/finding.h"
+#include "analysis/job_facts.h"
 #include "core/memory_ledger.h"
 #include "metrics/metrics_reader.h"
-#include "timeline/timeline.h"
+#include "report/timeline_blob.h"
 
 namespace vitrine {
 
@@ -33,15 +36,18 @@ struct ReportInput {
   std::string subtitle;  // one sentence: what, on what
   // Shown as "label value" in the head: model, parameters, ranks, ZeRO stage, precision, ...
   std::vector<std::pair<std::string, std::string>> facts;
-  MetricsTable metrics;                // empty: no curves
-  const Timeline* timeline = nullptr;  // null: no breakdown and no timeline
-  std::vector<RankMemory> memory;      // empty: the peaks are those of the timeline's samples
-  int64_t memory_capacity_bytes = 0;   // of one rank; 0 = unknown
+  MetricsTable metrics;  // empty: no curves
+  // What was measured and what it means. Null: no breakdown, no tables; no findings.
+  const JobFacts* job = nullptr;
+  const Diagnosis* diagnosis = nullptr;
+  // By rank; empty: no timeline. The ranks' times are brought together by job->clocks where there
+  // is a job, else by their wall anchors.
+  std::vector<TimelineBlob> timelines;
+  std::vector<RankMemory> memory;     // empty: the peaks are those of the job or the samples
+  int64_t memory_capacity_bytes = 0;  // of one rank; 0 = unknown
   std::vector<std::pair<std::string, std::string>> images;  // (title, path) of GIF or PNG files
   std::vector<std::string> warnings;
   std::string footer;  // program version, machine, date
-  // Larger timelines are shown by their first spans, with a warning on the page.
-  size_t max_spans = 200000;
 };
 
 // Written beside `path` and renamed. An unreadable picture becomes a warning on the page. Throws

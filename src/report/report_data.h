@@ -6,7 +6,8 @@
 
 namespace vitrine {
 
-// As the typedef RunReport of web/report.js says; times in ns from the first span of all ranks.
+// As the typedef Page of web/data.js says. The timelines' columns are not in it: write_report puts
+// each in an element of its own.
 Json report_data(const ReportInput& input);
 
 }  // namespace vitrine

@@ -1,6 +1,9 @@
 // Interned names and the words for span kinds.
 #include "timeline/timeline.h"
 
+#include <algorithm>
+#include <functional>
+
 #include "core/error.h"
 
 namespace vitrine {
@@ -25,13 +28,31 @@ constexpr std::array<const char*, 19> kNames = {"forward",
                                                 "sync",
                                                 "region",
                                                 "step"};
+constexpr StringId kFree = ~StringId{0};
 static_assert(kNames.size() == static_cast<size_t>(SpanKind::kStep) + 1);
 }  // namespace
 
-StringId StringPool::intern(const std::string& text) {
-  const auto [it, added] = ids_.try_emplace(text, static_cast<StringId>(strings_.size()));
-  if (added) strings_.push_back(text);
-  return it->second;
+StringId StringPool::intern(std::string_view text) {
+  if (strings_.size() * 2 >= slots_.size()) grow();
+  const size_t mask = slots_.size() - 1;
+  size_t slot = std::hash<std::string_view>{}(text)&mask;
+  while (slots_[slot] != kFree) {
+    if (strings_[slots_[slot]] == text) return slots_[slot];
+    slot = (slot + 1) & mask;
+  }
+  slots_[slot] = static_cast<StringId>(strings_.size());
+  strings_.emplace_back(text);
+  return slots_[slot];
+}
+
+void StringPool::grow() {
+  slots_.assign(std::max<size_t>(16, slots_.size() * 2), kFree);
+  const size_t mask = slots_.size() - 1;
+  for (size_t id = 0; id < strings_.size(); ++id) {
+    size_t slot = std::hash<std::string_view>{}(strings_[id]) & mask;
+    while (slots_[slot] != kFree) slot = (slot + 1) & mask;
+    slots_[slot] = static_cast<StringId>(id);
+  }
 }
 
 const char* span_kind_name(SpanKind kind) { return kNames[static_cast<size_t>(kind)]; }

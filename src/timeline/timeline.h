@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <unordered_map>
+#include <string_view>
 #include <vector>
 
 namespace vitrine {
@@ -18,13 +18,15 @@ constexpr StringId kNoString = 0;  // always ""
 class StringPool {
  public:
   StringPool() { intern(""); }
-  StringId intern(const std::string& text);
+  StringId intern(std::string_view text);
   const std::string& operator[](StringId id) const { return strings_[id]; }
   size_t size() const { return strings_.size(); }
 
  private:
+  void grow();
+
   std::vector<std::string> strings_;
-  std::unordered_map<std::string, StringId> ids_;
+  std::vector<StringId> slots_;  // open addressing by hash of the text; kFree = none
 };
 
 // What a span is. The names are the action kinds of a Schedule plus what imported traces have

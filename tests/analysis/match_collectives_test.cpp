@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "analysis/align_uses.h"
-#include "analysis/statistics.h"
 #include "analysis/hand_made_job.h"
+#include "analysis/statistics.h"
 #include "machines/accelerators.h"
 
 namespace vitrine {

@@ -116,5 +116,61 @@ INSTANTIATE_TEST_SUITE_P(Traces,
                                          std::pair("public.json", "public")),
                          [](const auto& info) { return std::string(info.param.second); });
 
+RankFacts of_label(const std::string& data, const std::string& label, int rank) {
+  return measure_rank(
+      read_kineto(data + "/traces/h200/" + label + "/rank" + std::to_string(rank) + ".json.gz"));
+}
+
+double share(const RankFacts& facts, IdleCause cause) {
+  return static_cast<double>(facts.idle_by_cause[static_cast<size_t>(cause)]) /
+         static_cast<double>(facts.total.span_ns);
+}
+
+// What was planted in each run (truth.json) shows in its numbers, and in no other run's.
+TEST(MeasureRankReal, RecomputationIsSeenWhereItIsAndNowhereElse) {
+  const std::string data = shared_data();
+  if (data.empty()) GTEST_SKIP() << "no reference traces: set VITRINE_SHARED_DATA";
+  for (const char* label : {"fsdp_healthy",
+                            "ddp_healthy",
+                            "ddp_one_bucket",
+                            "slow_data_loader",
+                            "launch_bound",
+                            "straggler_rank1",
+                            "pipeline_gpipe_4mb",
+                            "pipeline_1f1b_2mb",
+                            "ddp_healthy_no_p2p"}) {
+    EXPECT_EQ(of_label(data, label, 0).recompute_ns, 0) << label;
+  }
+  const RankFacts facts = of_label(data, "fsdp_checkpointed", 0);
+  const auto forward = static_cast<double>(facts.phase_ns[0]);
+  // Every block, but not the head and the loss.
+  EXPECT_GT(static_cast<double>(facts.recompute_ns), 0.5 * forward);
+  EXPECT_LT(static_cast<double>(facts.recompute_ns), forward);
+  const std::string resnet =
+      data + "/traces/public/tracelens__mi300__resnet_act_checkpoint.json.gz";
+  if (std::filesystem::exists(resnet)) {
+    EXPECT_GT(measure_rank(read_kineto(resnet)).recompute_ns, 0);
+  }
+}
+
+TEST(MeasureRankReal, CausesOfIdlenessAreThePlantedOnes) {
+  const std::string data = shared_data();
+  if (data.empty()) GTEST_SKIP() << "no reference traces: set VITRINE_SHARED_DATA";
+  const RankFacts healthy = of_label(data, "ddp_healthy", 0);
+  EXPECT_LT(healthy.launch.starved_share, 0.05);
+  EXPECT_GT(healthy.launch.queue_mean, 50);
+  EXPECT_LT(share(healthy, IdleCause::kHostLaunch), 0.03);
+  for (const char* label : {"launch_bound", "ddp_one_bucket"}) {
+    const RankFacts facts = of_label(data, label, 0);
+    EXPECT_GT(facts.launch.starved_share, 0.6) << label;
+    EXPECT_LT(facts.launch.queue_mean, 5) << label;
+    EXPECT_GT(share(facts, IdleCause::kHostLaunch), 0.5) << label;
+  }
+  const RankFacts starved = of_label(data, "slow_data_loader", 0);
+  EXPECT_GT(share(starved, IdleCause::kDataLoading), 0.5);
+  for (const StepFacts& step : starved.steps) EXPECT_GT(step.data_ns, 60000000);
+  EXPECT_GT(share(of_label(data, "pipeline_gpipe_4mb", 1), IdleCause::kHostLaunch), 0.6);
+}
+
 }  // namespace
 }  // namespace vitrine

@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "readers/kineto.h"
-#include "readers/zipped_text.h"
+#include "readers/text_source.h"
 #include "support/scratch.h"
 
 namespace vitrine {
@@ -42,7 +42,8 @@ class TraceEdit : public testing::Test {
     return folder_ / name;
   }
   static Json read(const std::string& path) {
-    std::string text = read_zipped_text(path, 0);
+    std::string text(1 << 20, '\0');
+    text.resize(open_text_source(path)->read(text.data(), text.size()));
     return parse_json(text, path);
   }
   static std::multiset<std::string> names(const Json& trace) {

@@ -3,12 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include "core/error.h"
 #include "core/json.h"
 #include "readers/decimal.h"
 #include "support/temporary_folder.h"
-#include "timeline/chrome_writer.h"
-#include "timeline/sample_timeline.h"
 
 namespace vitrine {
 namespace {
@@ -19,15 +16,6 @@ RankTimeline read_text(const std::string& text,
   const TemporaryFolder folder;
   write_text_file(folder / name, text);
   return read_kineto(folder / name, options);
-}
-
-std::string error_of(const std::string& text) {
-  try {
-    read_text(text);
-  } catch (const IoError& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 std::string trace(const std::string& events, const std::string& head = "") {
@@ -156,15 +144,99 @@ TEST(Kineto, TellsDataLoadingAndRegionsApart) {
   EXPECT_EQ(t.spans.kind, (std::vector{SpanKind::kData, SpanKind::kData, SpanKind::kRegion}));
 }
 
-TEST(Kineto, CountsMemoryOfEachDevice) {
+TEST(Kineto, KeepsTheAllocatorsCalls) {
   const RankTimeline t = read_text(trace(R"J(
     {"ph":"i","cat":"cpu_instant_event","s":"t","name":"[memory]","pid":1,"tid":1,"ts":2.5,
-     "args":{"Total Reserved":4096,"Total Allocated":1024,"Bytes":512,"Device Id":1,"Device Type":1,"Addr":18446744073709551615}})J"));
-  ASSERT_EQ(t.counters.size(), 2u);
-  EXPECT_EQ(t.strings[t.counters[0].name], "allocated bytes (device 1)");
-  EXPECT_EQ(t.counters[0].value, 1024);
-  EXPECT_EQ(t.counters[0].time_ns, 2500);
-  EXPECT_EQ(t.counters[1].value, 4096);
+     "args":{"Total Reserved":4096,"Total Allocated":1024,"Bytes":512,"Device Id":1,"Device Type":1,"Addr":18446744073709551615}},
+    {"ph":"i","cat":"cpu_instant_event","s":"t","name":"[memory]","pid":1,"tid":1,"ts":1.5,
+     "args":{"Bytes":-64,"Device Id":-1,"Device Type":0,"Addr":16}})J"));
+  ASSERT_EQ(t.allocations.size(), 2u);  // in order of time
+  const AllocationEvent &host = t.allocations[0], &card = t.allocations[1];
+  EXPECT_EQ(host.bytes, -64);
+  EXPECT_EQ(host.device_index, -1);
+  EXPECT_EQ(host.allocated, -1);
+  EXPECT_EQ(card.time_ns, 2500);
+  EXPECT_EQ(card.address, UINT64_MAX);
+  EXPECT_EQ(card.bytes, 512);
+  EXPECT_EQ(card.allocated, 1024);
+  EXPECT_EQ(card.reserved, 4096);
+  EXPECT_EQ(card.device_index, 1);
+  EXPECT_TRUE(t.counters.empty());
+}
+
+TEST(Kineto, KeepsCountersByNameAndSeries) {
+  const RankTimeline t = read_text(trace(R"J(
+    {"ph":"C","name":"power","pid":0,"ts":2,"args":{"value":312.5}},
+    {"ph":"C","name":"GPU 0","pid":0,"ts":1,"args":{"temperature":61,"clock":1980}})J"));
+  ASSERT_EQ(t.counters.size(), 3u);
+  EXPECT_EQ(t.strings[t.counters[0].name], "GPU 0: temperature");
+  EXPECT_EQ(t.strings[t.counters[1].name], "GPU 0: clock");
+  EXPECT_EQ(t.counters[1].value, 1980);
+  EXPECT_EQ(t.strings[t.counters[2].name], "power");
+  EXPECT_EQ(t.counters[2].value, 312.5);
+}
+
+TEST(Kineto, KeepsShapesOfOperatorsAndBytesOfCopies) {
+  const RankTimeline t = read_text(trace(R"J(
+    {"ph":"X","cat":"cpu_op","name":"aten::mm","pid":1,"tid":1,"ts":1,"dur":1,"args":{"Input Dims":[[4, 8], [8, 2], []],"Input type":["float"]}},
+    {"ph":"X","cat":"cpu_op","name":"aten::t","pid":1,"tid":1,"ts":3,"dur":1,"args":{"External id":7}},
+    {"ph":"X","cat":"gpu_memcpy","name":"Memcpy HtoD","pid":2,"tid":7,"ts":5,"dur":1,"args":{"device":2,"bytes":4096}})J"));
+  EXPECT_EQ(t.strings[t.spans.shapes[0]], "[[4, 8], [8, 2], []]");
+  EXPECT_EQ(t.spans.shapes[1], kNoString);
+  EXPECT_EQ(t.spans.bytes, (std::vector<int64_t>{0, 0, 4096}));
+  EXPECT_EQ(t.lanes[static_cast<size_t>(t.spans.lane[2])].device_index, 2);
+  EXPECT_EQ(t.lanes[static_cast<size_t>(t.spans.lane[0])].device_index, -1);
+}
+
+TEST(Kineto, ListsGroupsOfTheConfigurationAndOfCollectives) {
+  const RankTimeline t = read_text(trace(R"J(
+    {"ph":"X","cat":"kernel","name":"ncclDevKernel_AllReduce","pid":0,"tid":22,"ts":1,"dur":5,
+     "args":{"Collective name":"allreduce","dtype":"Float","In msg nelems":4,"Out msg nelems":4,"Group size":2,
+             "Process Group Name":"5","Process Group Description":"TENSOR_MODEL_PARALLEL_GROUP","Process Group Ranks":"[2, 3]"}},
+    {"ph":"X","cat":"kernel","name":"ncclDevKernel_AllReduce","pid":0,"tid":22,"ts":7,"dur":5,
+     "args":{"Collective name":"allreduce","dtype":"Float","In msg nelems":4,"Out msg nelems":4,"Group size":4096,
+             "Process Group Name":"0","Process Group Ranks":"[0, 1, ..., 4095]"}})J",
+                                         R"("distributedInfo": {"rank": 2, "pg_config": [
+     {"pg_name":"0","pg_desc":"default_pg","pg_size":4,"ranks":[0,1,2,3]},
+     {"pg_name":"1","pg_desc":"undefined","pg_size":9000,"ranks":[0,"..."]}]},)"));
+  ASSERT_EQ(t.groups.size(), 3u);
+  EXPECT_EQ(t.groups[0].description, "default_pg");
+  EXPECT_EQ(t.groups[0].ranks, (std::vector<int32_t>{0, 1, 2, 3}));
+  EXPECT_EQ(t.groups[1].size, 9000);
+  EXPECT_TRUE(t.groups[1].ranks.empty());
+  EXPECT_EQ(t.groups[2].name, "5");
+  EXPECT_EQ(t.groups[2].description, "TENSOR_MODEL_PARALLEL_GROUP");
+  EXPECT_EQ(t.groups[2].ranks, (std::vector<int32_t>{2, 3}));
+  EXPECT_EQ(t.groups[2].size, 2);
+  EXPECT_EQ(t.collectives.at(0).group_size, 2);
+  EXPECT_EQ(t.info.at("world_size.known"), "no");
+  EXPECT_EQ(t.world_size, 4);
+}
+
+TEST(Kineto, SaysWhatWasRecordedAndWhatTheProfilerLost) {
+  const RankTimeline t = read_text(R"({"record_shapes": 1, "with_stack": 1, "deviceProperties":
+      {"id": 0, "name": "NVIDIA H100", "totalGlobalMem": 85899345920},
+      "INFO": ["x", "INFO: Record counts: Out-of-range = 381, Blocklisted runtime = 5, Invalid ext correlations = 2, CUPTI stopped early? = 1"],
+      "traceEvents": [{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,"ts":1,"dur":1}], "profile_memory": 1})",
+                                   "rank4.json");
+  EXPECT_EQ(t.info.at("record_shapes"), "1");
+  EXPECT_EQ(t.info.at("with_stack"), "1");
+  EXPECT_EQ(t.info.at("profile_memory"), "1");
+  EXPECT_EQ(t.info.at("device"), "NVIDIA H100");
+  EXPECT_EQ(t.info.at("rank.known"), "file name");
+  ASSERT_EQ(t.warnings.size(), 2u);
+  EXPECT_NE(t.warnings[0].find("left out 381 records"), std::string::npos) << t.warnings[0];
+  EXPECT_NE(t.warnings[1].find("stopped early"), std::string::npos) << t.warnings[1];
+}
+
+TEST(Kineto, LetsManyKernelsShareOneLaunch) {
+  const RankTimeline t = read_text(trace(R"J(
+    {"ph":"X","cat":"user_annotation","name":"ProfilerStep#3","pid":9,"tid":9,"ts":0,"dur":9},
+    {"ph":"X","cat":"cuda_runtime","name":"cudaGraphLaunch","pid":9,"tid":9,"ts":1,"dur":2,"args":{"correlation":5}},
+    {"ph":"X","cat":"kernel","name":"a","pid":0,"tid":7,"ts":20,"dur":1,"args":{"correlation":5,"graph node id":1}},
+    {"ph":"X","cat":"kernel","name":"b","pid":0,"tid":7,"ts":22,"dur":1,"args":{"correlation":5,"graph node id":2}})J"));
+  EXPECT_EQ(t.spans.correlation, (std::vector<int64_t>{0, 5, 5, 5}));
+  EXPECT_EQ(t.spans.step, (std::vector<int32_t>{3, 3, 3, 3}));
 }
 
 TEST(Kineto, ReadsTheBareListAndTheNamesOf2021) {
@@ -200,19 +272,6 @@ TEST(Kineto, TakesTheRankFromTheFileNameWhenTheTraceDoesNotSay) {
   EXPECT_EQ(read_text(trace(""), "trace.json").rank, 0);
 }
 
-TEST(Kineto, LeavesBrokenEventsOutAndCountsThem) {
-  const RankTimeline t = read_text(trace(R"J(
-    17, {"ph":"X","cat":"kernel","pid":0,"tid":7,"ts":1,"dur":1},
-    {"ph":"X","cat":"kernel","name":"late","pid":0,"tid":7,"ts":99999999999999999999,"dur":1},
-    {"ph":"X","cat":"kernel","name":"odd","pid":0,"tid":7,"ts":5,"dur":-3},
-    {"ph":"X","cat":"kernel","name":"id","pid":0,"tid":7,"ts":6,"dur":1,"args":{"correlation":18446744073709551615}})J"));
-  EXPECT_EQ(t.info.at("reader.skipped"), "3");
-  EXPECT_EQ(t.info.at("reader.negative_durations"), "1");
-  ASSERT_EQ(t.spans.size(), 2u);
-  EXPECT_EQ(t.spans.duration_ns[0], 0);
-  EXPECT_EQ(static_cast<uint64_t>(t.spans.correlation[1]), UINT64_MAX);
-}
-
 TEST(Kineto, KeepsPythonFramesOnlyWhenAsked) {
   const std::string text = trace(
       R"J({"ph":"X","cat":"python_function","name":"train.py(3): step","pid":1,"tid":1,"ts":1,"dur":1})J");
@@ -230,50 +289,16 @@ TEST(Kineto, SortsParentsBeforeTheirChildren) {
   EXPECT_EQ(t.strings[t.spans.name[2]], "later");
 }
 
-TEST(KinetoErrors, NameTheFileAndThePlace) {
-  const std::string whole = trace(
-      "\n{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":\"a\",\"pid\":0,\"tid\":7,\"ts\":1,\"dur\":1}");
-  EXPECT_EQ(error_of(whole), "no error");
-  for (size_t size = 1; size < whole.size() - 1; ++size) {
-    const std::string message = error_of(whole.substr(0, size));
-    EXPECT_NE(message.find("trace.json"), std::string::npos) << size << ": " << message;
-    EXPECT_NE(message.find("line "), std::string::npos) << size << ": " << message;
-  }
-  EXPECT_NE(error_of("step,loss\n1,2\n").find("not whole JSON"), std::string::npos);
-}
-
-TEST(KinetoErrors, TellOtherJsonFromTraces) {
-  EXPECT_NE(error_of("{\"model\": {}}").find("no \"traceEvents\""), std::string::npos);
-  EXPECT_NE(error_of("{\"traceEvents\": 5}").find("no \"traceEvents\""), std::string::npos);
-  EXPECT_NE(error_of("12").find("no trace"), std::string::npos);
-}
-
-TEST(KinetoErrors, SayWhenAFileIsMissingEmptyOrAFolder) {
-  const TemporaryFolder folder;
-  EXPECT_THROW(read_kineto(folder / "none.json"), IoError);
-  EXPECT_THROW(read_kineto(folder.path()), IoError);
-  EXPECT_NE(error_of("").find("is empty"), std::string::npos);
-}
-
-TEST(KinetoErrors, SayWhenAGzipStreamIsCutOrDamaged) {
-  const TemporaryFolder folder;
-  write_chrome_trace(sample_timeline(), folder / "t.json.gz");
-  const std::string whole = read_text_file(folder / "t.json.gz");
-  const auto error_for = [&](const std::string& bytes) -> std::string {
-    write_text_file(folder / "bad.json.gz", bytes);
-    try {
-      read_kineto(folder / "bad.json.gz");
-    } catch (const IoError& error) {
-      return error.what();
-    }
-    return "no error";
-  };
-  EXPECT_EQ(error_for(whole), "no error");
-  EXPECT_NE(error_for(whole.substr(0, whole.size() / 2)).find("cut short"), std::string::npos);
-  EXPECT_NE(error_for(whole.substr(0, whole.size() - 4)).find("cut short"), std::string::npos);
-  std::string damaged = whole;
-  damaged[damaged.size() - 8] = static_cast<char>(damaged[damaged.size() - 8] ^ 1);  // the checksum
-  EXPECT_NE(error_for(damaged).find("damaged"), std::string::npos) << error_for(damaged);
+TEST(Kineto, TakesTheRankFromCollectivesWhenNothingElseSays) {
+  const RankTimeline t = read_text(trace(R"J(
+    {"ph":"X","cat":"cpu_op","name":"record_param_comms","pid":1,"tid":1,"ts":1,"dur":1,
+     "args":{"Collective name":"recv","dtype":"Float","In msg nelems":4,"Out msg nelems":4,"Group size":2,"Rank":0,
+             "Src Rank":4,"Process Group Name":"1","Process Group Ranks":"[4, 6]"}},
+    {"ph":"X","cat":"cpu_op","name":"record_param_comms","pid":1,"tid":1,"ts":3,"dur":1,
+     "args":{"Collective name":"allreduce","dtype":"Float","In msg nelems":4,"Out msg nelems":4,"Group size":2,"Rank":1,
+             "Process Group Name":"1","Process Group Ranks":"[4, 6]"}})J"));
+  EXPECT_EQ(t.rank, 6);
+  EXPECT_EQ(t.info.at("rank.known"), "collectives");
 }
 
 }  // namespace

@@ -7,13 +7,12 @@
 #include <limits>
 #include <regex>
 
-#include "analysis/breakdown.h"
 #include "core/error.h"
 #include "core/json.h"
 #include "report/image.h"
 #include "report/report_data.h"
+#include "report/sample_job.h"
 #include "support/temporary_folder.h"
-#include "timeline/synthetic_run.h"
 
 namespace vitrine {
 namespace {
@@ -25,29 +24,19 @@ const Json* card_of(const Json& data, const std::string& label) {
   return nullptr;
 }
 
-// One rank, one step of 100 ns: 60 compute, then `exposed` of communication.
-Timeline small_timeline(int64_t exposed) {
-  RankTimeline rank;
-  rank.lanes = {{"compute", true, 0}, {"reduce", true, 1}, {"steps", false, 2}};
-  add_span(rank, 0, 100, SpanKind::kStep, "step", 2, 0);
-  add_span(rank, 0, 60, SpanKind::kForward, "f", 0, 0);
-  add_span(rank, 60, exposed, SpanKind::kReduce, "r", 1, 0);
-  Timeline out;
-  out.ranks.push_back(std::move(rank));
-  return out;
-}
-
 TEST(Report, JudgesTheExposedCommunication) {
   for (const auto& [exposed, tone] : {std::pair{31, "bad"}, {20, "warn"}, {10, "good"}}) {
-    const Timeline timeline = small_timeline(exposed);
+    JobFacts job;
+    job.ranks.resize(1);
+    job.ranks[0].total = {100, 60, exposed, 0, 0, 40 - exposed, exposed + 5, 5};
     ReportInput input;
-    input.timeline = &timeline;
+    input.job = &job;
     const Json data = report_data(input);
     const Json* card = card_of(data, "Exposed communication");
     ASSERT_NE(card, nullptr);
     EXPECT_EQ((*card)["tone"], tone);
     EXPECT_EQ((*card)["value"], std::to_string(exposed) + ".0");
-    EXPECT_EQ(data["breakdown"][0]["whole"]["exposed_communication"], exposed);
+    EXPECT_EQ(data["job"]["time"]["ranks"][0]["whole"]["exposed_communication"], exposed);
   }
 }
 
@@ -65,54 +54,67 @@ TEST(Report, SummarisesMetrics) {
             Json::parse("[3.0,2.0,null]"));
 }
 
-TEST(Report, AlignsRanksByTheirWallClocksAndKeepsEverySpan) {
-  Timeline timeline = synthetic_run();
-  // The same moments on a monotonic clock that started 1 s earlier.
-  for (int64_t& start : timeline.ranks[1].spans.start_ns) start += 1000000000;
-  timeline.ranks[1].wall_anchor_ns -= 1000000000;
-  ReportInput input;
-  input.timeline = &timeline;
-  const Json data = report_data(input);
-  ASSERT_EQ(data["timeline"]["ranks"].size(), 4u);
-  for (size_t r = 0; r < 4; ++r) {
-    const Json& rank = data["timeline"]["ranks"][r];
-    EXPECT_EQ(rank["spans"]["start"].size(), timeline.ranks[r].spans.size());
-    EXPECT_EQ(rank["spans"]["depth"].size(), timeline.ranks[r].spans.size());
-    EXPECT_EQ(rank["steps"].size(), 4u);
-    EXPECT_EQ(rank["spans"]["start"][0], 0);
+TEST(Report, BringsRanksToTheClockOfTheJob) {
+  SampleJob sample;
+  // Rank 1's clock started a second earlier, in epoch nanoseconds that no double holds.
+  const int64_t shift = 1700000000123456789;
+  for (int64_t& start : sample.timeline.ranks[1].spans.start_ns) start += shift;
+  for (auto& step : sample.job.ranks[1].steps) step.start_ns += shift;
+  sample.job.ranks[1].begin_ns += shift, sample.job.ranks[1].end_ns += shift;
+  sample.job.clocks[1].offset_ns -= shift;
+  const Json data = report_data(sample.input());
+  for (const Json& rank : data["timeline"]["ranks"]) EXPECT_EQ(rank["begin"], 0);
+  EXPECT_EQ(data["job"]["time"]["ranks"][1]["steps"][0]["start"],
+            data["job"]["time"]["ranks"][0]["steps"][0]["start"]);
+}
+
+TEST(Report, EvidenceKeepsItsPlace) {
+  const SampleJob sample;
+  const Json data = report_data(sample.input());
+  const Json& finding = data["diagnosis"]["findings"][0];
+  const Json& evidence = finding["evidence"][0];
+  const Json& step = data["job"]["time"]["ranks"][2]["steps"][1];
+  EXPECT_EQ(finding["severity"], "critical");
+  EXPECT_EQ(evidence["begin"], step["start"]);
+  EXPECT_EQ(evidence["end"].get<int64_t>() - evidence["begin"].get<int64_t>(), step["duration"]);
+}
+
+TEST(Report, SumsKernelsOverRanksAndKeepsThemApart) {
+  const SampleJob sample;
+  const Json kernel = report_data(sample.input())["job"]["tables"]["kernels"][0];
+  EXPECT_EQ(kernel["name"], "gemm_kernel");
+  EXPECT_EQ(kernel["count"], 4 * 96);
+  EXPECT_EQ(kernel["total"], 4 * 90000000);
+  EXPECT_EQ(kernel["by_rank"], Json::array({90000000, 90000000, 90000000, 90000000}));
+}
+
+TEST(Report, SharesACollectivesBytesOverTheOthersAndGivesAMessageToItsPeer) {
+  SampleJob sample;
+  sample.job.ranks[3].collectives[0].peer = 1;
+  const Json bytes = report_data(sample.input())["job"]["communication"]["bytes"]["data"];
+  int64_t from_0 = 0, from_3 = 0;
+  for (const Json& cell : bytes) {
+    if (cell[0] == 0) EXPECT_EQ(cell[2], 3000000);
+    if (cell[0] == 0) from_0 += cell[2].get<int64_t>();
+    if (cell[0] == 3) EXPECT_EQ(cell[1], 1);
+    if (cell[0] == 3) from_3 += cell[2].get<int64_t>();
   }
+  EXPECT_EQ(from_0, 9000000);
+  EXPECT_EQ(from_3, 9000000);
 }
 
-TEST(Report, ShowsTheFirstPartOfAHugeTimelineAndSaysSo) {
-  const Timeline timeline = synthetic_run();
-  ReportInput input;
-  input.timeline = &timeline;
-  input.max_spans = 400;
-  const Json data = report_data(input);
-  size_t shown = 0;
-  for (const Json& rank : data["timeline"]["ranks"]) shown += rank["spans"]["start"].size();
-  EXPECT_LE(shown, 400u);
-  EXPECT_GT(shown, 390u);
-  ASSERT_EQ(data["warnings"].size(), 1u);
-  EXPECT_NE(data["warnings"][0].get<std::string>().find("1984 spans"), std::string::npos);
-}
-
-TEST(Report, TakesPeaksFromTheLedgerOrElseFromSamples) {
-  const Timeline timeline = synthetic_run();
-  ReportInput input;
-  input.timeline = &timeline;
+TEST(Report, TakesPeaksFromTheLedgerOrElseFromTheFacts) {
+  SampleJob sample;
+  ReportInput input = sample.input();
   Json data = report_data(input);
-  int64_t peak = 0;
-  for (const auto& sample : timeline.ranks[0].memory) {
-    int64_t sum = 0;
-    for (const int64_t bytes : sample.bytes) sum += bytes;
-    peak = std::max(peak, sum);
-  }
-  EXPECT_EQ(data["memory"]["ranks"][0]["peak"], peak);
+  EXPECT_EQ(data["memory"]["ranks"][0]["peak"], sample.job.ranks[0].memory.peak_allocated);
+  EXPECT_NE((*card_of(data, "Peak memory"))["note"].get<std::string>().find("80 %"),
+            std::string::npos);
 
   MemoryLedger ledger;
   ledger.add(MemoryCategory::kParameters, "body.0", 1 << 20);
   ledger.add(MemoryCategory::kActivations, "body.1", 2 << 20);
+  sample.job.ranks.resize(1);
   input.memory = {RankMemory::of(0, ledger)};
   input.memory_capacity_bytes = (3 << 20) + 1;
   data = report_data(input);
@@ -121,30 +123,28 @@ TEST(Report, TakesPeaksFromTheLedgerOrElseFromSamples) {
   EXPECT_EQ((*card_of(data, "Peak memory"))["tone"], "bad");
 }
 
-TEST(Report, ThinnedMemoryCurvesKeepTheirPeak) {
-  RankTimeline rank;
-  for (int64_t i = 0; i < 10000; ++i) rank.memory.push_back({i, {i == 7777 ? 999 : 1}});
-  Timeline timeline;
-  timeline.ranks.push_back(rank);
-  ReportInput input;
-  input.timeline = &timeline;
-  const Json data = report_data(input);
-  int64_t peak = 0;
-  const Json& bytes = data["memory"]["ranks"][0]["bytes"];
-  EXPECT_LE(bytes.size(), 2000u);
-  for (const Json& sample : bytes) peak = std::max(peak, sample[0].get<int64_t>());
-  EXPECT_EQ(peak, 999);
+TEST(Report, SaysEachWarningOnceWithItsRanks) {
+  SampleJob sample;
+  for (auto& rank : sample.job.ranks) rank.warnings = {"3 events had no name"};
+  sample.job.ranks[1].warnings.push_back("the file is cut");
+  const Json warnings = report_data(sample.input())["warnings"];
+  EXPECT_EQ(warnings,
+            Json::array({"every rank: 3 events had no name",
+                         "rank 1: the file is cut",
+                         "rank 3's clock is not sure"}));
 }
 
 TEST(Report, IsOneSafeFileWithoutOutsideLinks) {
   const TemporaryFolder folder;
   std::ofstream(folder / "a.gif", std::ios::binary) << "GIF89a...";
-  ReportInput input;
+  const SampleJob sample;
+  ReportInput input = sample.input();
   input.title = "</script><script>alert(1)</script> {{data}} {{js}}";
   input.images = {{"step 100", folder / "a.gif"}, {"gone", folder / "none.gif"}};
   write_report(input, folder / "report.html");
   const std::string page = read_text_file(folder / "report.html");
   EXPECT_EQ(page.find("alert(1)</script>"), std::string::npos);
+  EXPECT_EQ(page.find("<img src=x"), std::string::npos);
   EXPECT_EQ(page.find("{{css}}"), std::string::npos);
   EXPECT_NE(page.find("data:image/gif;base64,R0lGODlhLi4u"), std::string::npos);
   EXPECT_NE(page.find("A picture is left out"), std::string::npos);
@@ -154,7 +154,14 @@ TEST(Report, IsOneSafeFileWithoutOutsideLinks) {
   const size_t begin = page.find(open) + open.size();
   const Json data = Json::parse(page.substr(begin, page.find("</script>", begin) - begin));
   EXPECT_EQ(data["title"], input.title);
+  EXPECT_NE(page.find("<script type=\"text/plain\" id=\"timeline-3\">eJ"), std::string::npos);
   EXPECT_THROW(write_report(input, "/nowhere/report.html"), IoError);
+}
+
+TEST(Report, KeepsTheLicenceOfTheChartLibrary) {
+  const TemporaryFolder folder;
+  write_report({}, folder / "report.html");
+  EXPECT_NE(read_text_file(folder / "report.html").find("Leon Sorokin"), std::string::npos);
 }
 
 TEST(Image, Base64MatchesTheRfcsVectors) {
@@ -163,6 +170,7 @@ TEST(Image, Base64MatchesTheRfcsVectors) {
                                                          {"fo", "Zm8="},
                                                          {"foo", "Zm9v"},
                                                          {"foob", "Zm9vYg=="},
+                                                         {"fooba", "Zm9vYmE="},
                                                          {"foobar", "Zm9vYmFy"}};
   for (const auto& [plain, coded] : vectors) EXPECT_EQ(base64(plain), coded);
   EXPECT_EQ(base64("\xff\xfe"), "//4=");

@@ -100,7 +100,7 @@ void report(const JobView& view, Traffic traffic, RuleOutput& out) {
 
 void exposed_communication(const JobFacts& job, RuleOutput& out) {
   const JobView view = view_job(job);
-  if (view.ranks.empty()) return;
+  if (view.ranks.empty() || !computes(view)) return;
   report(view, Traffic::kGather, out);
   report(view, Traffic::kOther, out);
 }

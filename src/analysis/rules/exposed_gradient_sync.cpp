@@ -119,6 +119,11 @@ void exposed_gradient_sync(const JobFacts& job, RuleOutput& out) {
   const JobView view = view_job(job);
   const TrafficCost cost = cost_of(view, Traffic::kGradients);
   if (cost.transfer_ns <= 0 || cost.count == 0) return;
+  if (!computes(view)) {
+    out.abstained.push_back(
+        "exposed_gradient_sync: the recording has next to no compute to hide behind");
+    return;
+  }
   const std::vector<ExposedUse> uses = reductions_of_a_step(view, view.ranks.front());
   const Cause cause = cause_of(uses, cost.hidden_share);
 

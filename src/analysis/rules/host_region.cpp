@@ -21,7 +21,7 @@ void host_region(const JobFacts& job, RuleOutput& out) {
   Finding finding;
   finding.rule = "host_region";
   finding.title = "Device idle in " + region;
-  finding.confidence = 0.7;
+  finding.confidence = view.has_steps ? 0.7 : 0.5;  // without steps it may be start-up
   set_cost(finding, view, cost);
   finding.summary =
       format("The device is idle for %s %s while the host is in %s and launches nothing.",

@@ -51,6 +51,30 @@ RankView view_rank(const RankFacts& facts, size_t index, bool whole) {
   return out;
 }
 
+// Exposed time of each collective, lessened where several are exposed at the same moment.
+void share_exposed(RankView& rank) {
+  const auto& uses = rank.facts->collectives;
+  std::map<int32_t, int64_t> sums, limits;
+  for (const CollectiveUse& use : uses) sums[rank.steps.empty() ? -1 : use.step] += use.exposed_ns;
+  if (rank.steps.empty()) limits[-1] = rank.facts->total.exposed_communication_ns;
+  for (const StepFacts* step : rank.steps) {
+    limits[step->step] = step->device.exposed_communication_ns;
+  }
+  for (size_t i = 0; i < uses.size(); ++i) {
+    const int32_t key = rank.steps.empty() ? -1 : uses[i].step;
+    const auto limit = limits.find(key);
+    double part = 1;
+    if (limit != limits.end() && limit->second > 0 && limit->second < sums[key]) {
+      part = static_cast<double>(limit->second) / static_cast<double>(sums[key]);
+    }
+    const auto lessened = [part](int64_t ns) {
+      return static_cast<int64_t>(static_cast<double>(ns) * part);
+    };
+    rank.use_exposed_ns.push_back(lessened(uses[i].exposed_ns));
+    if (rank.use_wait_ns[i] > 0) rank.use_wait_ns[i] = lessened(rank.use_wait_ns[i]);
+  }
+}
+
 struct Exposed {
   int64_t wait = 0, transfer = 0, unmatched = 0;
 };
@@ -70,16 +94,17 @@ void view_collectives(const JobFacts& job, JobView& view) {
     }
   }
   for (RankView& rank : view.ranks) {
+    rank.use_wait_ns = std::move(waits[rank.index]);
+    share_exposed(rank);
     std::map<int32_t, Exposed> sums;
     Exposed whole;
     const auto& uses = rank.facts->collectives;
     for (size_t i = 0; i < uses.size(); ++i) {
       if (is_point_to_point(uses[i].name)) continue;
-      const int64_t wait = waits[rank.index][i];
+      const int64_t wait = std::max<int64_t>(rank.use_wait_ns[i], 0);
       for (Exposed* sum : {&sums[uses[i].step], &whole}) {
-        (wait < 0 ? sum->unmatched : sum->transfer) +=
-            uses[i].exposed_ns - std::max<int64_t>(wait, 0);
-        sum->wait += std::max<int64_t>(wait, 0);
+        (rank.use_wait_ns[i] < 0 ? sum->unmatched : sum->transfer) += rank.use_exposed_ns[i] - wait;
+        sum->wait += wait;
       }
     }
     const auto of = [&](int64_t Exposed::*part) {
@@ -89,7 +114,6 @@ void view_collectives(const JobFacts& job, JobView& view) {
     rank.wait_ns = of(&Exposed::wait);
     rank.transfer_ns = of(&Exposed::transfer);
     rank.unmatched_ns = of(&Exposed::unmatched);
-    rank.use_wait_ns = std::move(waits[rank.index]);
   }
 }
 
@@ -119,13 +143,6 @@ JobView view_job(const JobFacts& job, bool whole) {
     view.has_steps = view.has_steps && !rank.steps.empty();
   }
   return view;
-}
-
-int64_t median(std::vector<int64_t> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 int64_t common_part(const JobView& view, const std::function<int64_t(const RankView&)>& value) {

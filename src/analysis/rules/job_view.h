@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "analysis/finding.h"
+#include "analysis/statistics.h"
 
 namespace vitrine {
 
@@ -26,8 +27,9 @@ struct RankView {
   int64_t wait_ns = 0;       // for another rank
   int64_t transfer_ns = 0;   // moving data
   int64_t unmatched_ns = 0;  // other ranks' side not seen: either of the two
-  // By index of RankFacts::collectives: exposed waiting of each; -1 = other ranks' side not seen.
-  std::vector<int64_t> use_wait_ns;
+  // By index of RankFacts::collectives. Two that are exposed at once share the time, so that all of
+  // a step add up to its exposed communication. Waiting: -1 = other ranks' side not seen.
+  std::vector<int64_t> use_exposed_ns, use_wait_ns;
 
   int64_t idle_for(IdleCause cause) const { return idle[static_cast<size_t>(cause)]; }
   int64_t starved_ns() const { return idle_for(IdleCause::kDataLoading) + data_wait_ns; }
@@ -47,7 +49,6 @@ struct JobView {
 // `whole`: step marks are set aside, all figures are of the window.
 JobView view_job(const JobFacts& job, bool whole = false);
 
-int64_t median(std::vector<int64_t> values);  // lower middle; 0 of none
 // What (nearly) every rank has of a quantity, so that one rank's excess is not taken for the job's:
 // the least; from four ranks on the lower quartile.
 int64_t common_part(const JobView& view, const std::function<int64_t(const RankView&)>& value);

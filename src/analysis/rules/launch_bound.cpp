@@ -1,8 +1,8 @@
 // Rule: the host launches too slowly, so that the device runs dry between kernels.
 #include <algorithm>
 
-#include "analysis/rules/job_view.h"
 #include "analysis/rules/rules.h"
+#include "analysis/rules/traffic.h"
 #include "core/format.h"
 
 namespace vitrine::rules {
@@ -93,6 +93,21 @@ void launch_bound(const JobFacts& job, RuleOutput& out) {
                         "one, so the device runs dry."
                       : "The host is busy in its own code (Python, autograd, optimizer) between "
                         "launches.";
+  if (!view.has_steps) {
+    // Start-up and pauses between measurements lie in the window as well.
+    finding.confidence = 0.5;
+    finding.cause += " No steps are marked, so start-up and pauses are in the figure too.";
+  }
+  // Each alone is small talk beside the other; together they are what such a job looks like.
+  const TrafficCost sync = cost_of(view, Traffic::kGradients);
+  if (view.share(sync.transfer_ns) >= 0.02 && sync.hidden_share < 0.1) {
+    finding.cause += format(
+        " Beside it the gradient synchronisation is exposed: overlap %s, %s %s of transfer (see "
+        "exposed_gradient_sync).",
+        percent(sync.hidden_share).c_str(),
+        format_ns(static_cast<double>(sync.transfer_ns)).c_str(),
+        view.per());
+  }
   const size_t shown = std::min<size_t>(view.ranks.size(), 4);
   for (size_t i = 0; i < shown; ++i) describe_rank(view.ranks[i], view, finding);
   std::vector<std::pair<std::string, int64_t>> whats =

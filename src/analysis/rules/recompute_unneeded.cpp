@@ -50,7 +50,7 @@ void recompute_unneeded(const JobFacts& job, RuleOutput& out) {
                   : known ? "Recomputation without need"
                           : "Recomputation seen";
   set_cost(finding, view, cost);
-  finding.confidence = known ? 0.8 : 0.6;
+  finding.confidence = known ? 0.8 : 0.5;  // that it is seen is sure, that it is not needed is not
   if (needed) finding.severity = Severity::kNote;
   finding.summary = format(
       "Forward kernels run again inside backward: %s of compute %s (%s of all "

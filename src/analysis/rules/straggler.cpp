@@ -44,11 +44,16 @@ void straggler(const JobFacts& job, RuleOutput& out) {
     if (cost <= 0) finding.severity = Severity::kNote;
     finding.title = format("Straggler: rank %d, %s", late.rank, words_for(late.reason).c_str());
     finding.confidence = std::clamp(1 - 10 * late.p_value, 0.5, 0.99);
-    finding.summary = format("The other ranks wait for rank %d in %lld of %lld steps, %s a step.",
-                             late.rank,
-                             static_cast<long long>(late.steps),
-                             static_cast<long long>(late.of_steps),
-                             format_ns(static_cast<double>(late.cost_ns)).c_str());
+    std::vector<int64_t> transfers;
+    for (const RankView& rank : view.ranks) transfers.push_back(rank.transfer_ns);
+    finding.summary = format(
+        "The other ranks wait in their collectives for rank %d in %lld of %lld steps, %s a step: "
+        "waiting, not bandwidth (exposed transfer is %s).",
+        late.rank,
+        static_cast<long long>(late.steps),
+        static_cast<long long>(late.of_steps),
+        format_ns(static_cast<double>(late.cost_ns)).c_str(),
+        format_ns(static_cast<double>(median(transfers))).c_str());
     finding.cause = late.evidence.empty()
                         ? "rank " + std::to_string(late.rank) + " is late " + words_for(late.reason)
                         : late.evidence;

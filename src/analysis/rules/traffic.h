@@ -14,13 +14,17 @@ enum class Traffic : uint8_t { kGradients, kTensorParallel, kGather, kOther };
 // By the group's role, the collective's name and the phase it was launched in.
 Traffic traffic_of(const JobFacts& job, const RankFacts& rank, const CollectiveUse& use);
 
+// Whether the recording has compute that communication could hide behind; cut pieces of a trace
+// have none.
+bool computes(const JobView& view);
+
 // A collective of one rank with what is known of its exposed time.
 struct ExposedUse {
   const CollectiveUse* use = nullptr;
-  int64_t wait_ns = 0;  // exposed, for other ranks
+  int64_t exposed_ns = 0, wait_ns = 0;  // as RankView's
   bool matched = false;
   // Exposed and not known to be waiting.
-  int64_t transfer_ns() const { return use->exposed_ns - wait_ns; }
+  int64_t transfer_ns() const { return exposed_ns - wait_ns; }
 };
 // In judged steps (all where there are none), send and receive left out, in order of start.
 std::vector<ExposedUse> exposed_uses(const RankView& rank);
@@ -28,7 +32,7 @@ std::vector<ExposedUse> exposed_uses(const RankView& rank);
 // Share of a collective's transfer that would go at a usual speed of its link; 0 where the speed
 // is usual, or is not known.
 double slow_part(const JobFacts& job, const RankFacts& rank, const ExposedUse& one);
-// Below this part of the link's figure a collective of large messages is slow, not just small.
+// Below this part of what its link gives at that size a collective is slow.
 extern const double kSlowBus;
 bool is_large(const CollectiveKind& kind);
 
