@@ -15,7 +15,7 @@ std::vector<ExposedUse> reductions_of_a_step(const JobView& view, const RankView
   std::map<int32_t, std::vector<ExposedUse>> by_step;
   for (const ExposedUse& one : exposed_uses(rank)) {
     if (traffic_of(*view.job, *rank.facts, *one.use) != Traffic::kGradients) continue;
-    by_step[rank.steps.empty() ? -1 : one.use->step].push_back(one);
+    by_step[one.step].push_back(one);
   }
   std::vector<ExposedUse> usual_step;
   std::vector<int64_t> counts;
