@@ -94,6 +94,18 @@ TEST(ExposedGradientSync, SharesTheTimeOfCollectivesThatRunAtOnce) {
   EXPECT_EQ(find(diagnosis, "exposed_communication")->cost_ns, 15 * kMs);
 }
 
+TEST(ExposedGradientSync, CountsCollectivesWithoutAStepWhereTheyRan) {
+  JobFacts job = job_with({.ms = 10, .exposed_ms = 10});
+  for (RankFacts& rank : job.ranks) {
+    for (CollectiveUse& use : rank.collectives) use.step = -1;
+  }
+  EXPECT_EQ(find(diagnose(job), "exposed_gradient_sync")->cost_ns, 10 * kMs);
+  for (RankFacts& rank : job.ranks) {
+    for (CollectiveUse& use : rank.collectives) use.start_ns += 1000 * kMs;  // after the last step
+  }
+  EXPECT_FALSE(find(diagnose(job), "exposed_gradient_sync"));
+}
+
 TEST(ExposedCommunication, TellsGathersFromExchanges) {
   const auto gather = warned(
       diagnose(
@@ -270,7 +282,7 @@ TEST(CollectiveWait, FollowsTheWaitingToTheLateRanksOwnReason) {
   const auto found = warned(diagnose(job), "collective_wait");
   ASSERT_TRUE(found.has_value());
   EXPECT_TRUE(says(*found, "mostly for rank 1"));
-  EXPECT_TRUE(says(*found, "rank 1 is a step idle because its host launches late for 15.0 ms"))
+  EXPECT_TRUE(says(*found, "rank 1 spends 15.0 ms a step idle because its host launches late"))
       << all_text(*found);
   EXPECT_TRUE(says(*found, "waiting, not bandwidth"));
   // The place is in the waiting rank's own time.

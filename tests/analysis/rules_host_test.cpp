@@ -152,6 +152,14 @@ TEST(LaunchBound, WithoutStepsIsNeverCritical) {
   EXPECT_TRUE(says(*found, "start-up"));
 }
 
+TEST(LaunchBound, TellsPausesFromSlowLaunches) {
+  RankFacts rank = busy_rank(0);
+  add_idle(rank, IdleCause::kHostLaunch, 40);
+  EXPECT_EQ(find(diagnose(job_of({rank})), "launch_bound")->title, "Host pauses for long");
+  rank.gaps.clear();  // the longest gaps are short: many of them
+  EXPECT_EQ(find(diagnose(job_of({rank})), "launch_bound")->title, "Host launches too slowly");
+}
+
 TEST(HostSync, NamesTheCall) {
   const std::optional<Finding> found =
       warned(diagnose(pair_with(IdleCause::kHostSync, 8, 8, "cudaStreamSynchronize")), "host_sync");

@@ -9,16 +9,19 @@
 namespace vitrine {
 
 int32_t step_of(const RankView& rank, const CollectiveUse& use) {
-  for (const StepFacts* step : rank.steps) {
-    if (use.step == step->step) return use.step;
+  // Steps are in order of start, and their numbers rise with it.
+  const auto& steps = rank.steps;
+  if (use.step >= 0) {
+    const auto at = std::lower_bound(
+        steps.begin(), steps.end(), use.step, [](auto* s, int32_t step) { return s->step < step; });
+    return at != steps.end() && (*at)->step == use.step ? use.step : -1;
   }
   const int64_t middle = use.start_ns + use.duration_ns / 2;
-  for (const StepFacts* step : rank.steps) {
-    if (use.step < 0 && step->start_ns <= middle && middle < step->start_ns + step->duration_ns) {
-      return step->step;
-    }
-  }
-  return -1;
+  const auto after = std::upper_bound(
+      steps.begin(), steps.end(), middle, [](int64_t t, auto* s) { return t < s->start_ns; });
+  if (after == steps.begin()) return -1;
+  const StepFacts& step = **(after - 1);
+  return middle < step.start_ns + step.duration_ns ? step.step : -1;
 }
 
 namespace {
