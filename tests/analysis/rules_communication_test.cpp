@@ -86,7 +86,7 @@ TEST(ExposedGradientSync, SharesTheTimeOfCollectivesThatRunAtOnce) {
   add_collective(job, {.name = "all_gather", .ms = 30, .exposed_ms = 30});
   // Both on the device in the same 30 ms.
   for (StepFacts& step : job.ranks[0].steps) {
-    step.device.exposed_communication_ns = 30 * kMs;
+    step.device.exposed_communication_ns = step.time.exposed_communication_ns = 30 * kMs;
     step.device.compute_ns = step.time.compute_ns = 70 * kMs;
   }
   const Diagnosis diagnosis = diagnose(job);
