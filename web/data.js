@@ -52,7 +52,7 @@
  *   numa: number[], islands: number[][]}} Topology
  *
  * @typedef {{stage: number, ranks: number[], step: number, compute: number, bubble: number, schedule: number,
- *   waiting: number, host_bound: number, transfer: number, forward: number, backward: number}} Stage
+ *   waiting: number, host_bound: number, transfer: number, other: number, forward: number, backward: number}} Stage
  * @typedef {[number, number, number, number, number, number, number]} Cell
  *   stage, rank, micro-batch, step, forward (1) or backward (0), begin, end
  * @typedef {{stages: Stage[], micro_batches: number, order: string, ideal: number, measured: number,

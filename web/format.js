@@ -46,6 +46,13 @@ export function time(ns, digits = 3) {
   return Math.round(ns) + ' ns';
 }
 
+/** All nanoseconds: "28.884609 ms". @param {number} ns */
+export function exactTime(ns) {
+  if (Math.abs(ns) < 1e3) return Math.round(ns) + ' ns';
+  const [unit, digits, name] = Math.abs(ns) < 1e6 ? [1e3, 3, ' µs'] : Math.abs(ns) < 1e9 ? [1e6, 6, ' ms'] : [1e9, 9, ' s'];
+  return (ns / Number(unit)).toFixed(Number(digits)).replace(/\.?0+$/, '') + name;
+}
+
 /** toPrecision without an exponent. @param {number} value @param {number} digits */
 function plain(value, digits) {
   const text = value.toPrecision(digits);

@@ -1,7 +1,7 @@
 // @ts-check
 // Memory by category over time, its peak, who holds it, and what fragments lose.
 import {memoryChart} from './charts.js';
-import {byId, bytes, chooser, element, head, legend, percent, plainTable, time} from './format.js';
+import {byId, bytes, chooser, element, head, percent, plainTable, time} from './format.js';
 
 /** @typedef {import('./data.js').MemoryRank} MemoryRank */
 
@@ -31,7 +31,6 @@ function oneRank(rank, kept, categories, fills) {
   } else {
     parts.push(element('p', {}, ['No samples over time were recorded for this rank.']));
   }
-  parts.push(legend(kept.map((c, i) => [categories[c], fills[i]])));
   /** @type {[string, string][]} */
   const facts = [['Peak allocated', bytes(rank.peak)]];
   if (rank.peak_reserved > 0) facts.push(['Peak reserved', bytes(rank.peak_reserved)]);

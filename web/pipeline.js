@@ -20,7 +20,8 @@ export function showPipeline(data, jump) {
   section.append(head('Pipeline', `${pipeline.stages.length} stages, ${pipeline.micro_batches} micro-batches` +
     (pipeline.order !== 'unknown' ? `, ${pipeline.order}` : ', order not known')));
   const parts = [element('p', {}, [`Bubble: ${measured} % of the step (mean over stages); the schedule's ideal is ` +
-    `${(100 * pipeline.ideal).toFixed(1)} % = (p−1)/(m+p−1) with p = ${pipeline.stages.length}, m = ${pipeline.micro_batches}.`])];
+    `${(100 * pipeline.ideal).toFixed(1)} %` + (pipeline.order === 'interleaved' ? '.'
+    : ` = (p−1)/(m+p−1) with p = ${pipeline.stages.length}, m = ${pipeline.micro_batches}.`)])];
   if (pipeline.cells.length > 0) parts.push(chart(pipeline, jump));
   parts.push(split(pipeline));
   if (pipeline.notes.length > 0) parts.push(element('ul', {class: 'hint'}, pipeline.notes.map((t) => element('li', {}, [t]))));
@@ -32,9 +33,9 @@ function split(pipeline) {
   const rows = pipeline.stages.map((s) => [
     `stage ${s.stage}`, ranges(s.ranks), time(s.step), `${time(s.compute)} (${percent(s.compute, s.step)})`,
     time(s.forward), time(s.backward), `${time(s.bubble)} (${percent(s.bubble, s.step)})`, time(s.schedule), time(s.waiting),
-    time(s.host_bound), time(s.transfer)]);
+    time(s.host_bound), time(s.transfer), time(s.other)]);
   return plainTable(['', 'ranks', 'step', 'compute', 'forward / micro-batch', 'backward / micro-batch', 'bubble', '… by schedule',
-                     '… waiting', 'own host too slow', 'moving data'], rows);
+                     '… waiting', 'own host too slow', 'moving data', 'other'], rows);
 }
 
 /** @param {Pipeline} pipeline @param {import('./data.js').Jump} jump */

@@ -16,13 +16,14 @@ export const partsOf = (p) => [p.compute, p.exposed_communication, p.exposed_cop
 /**
  * One bar of parts, wide parts with their share in words.
  * @param {number[]} parts @param {number} span @param {[string, string, string|undefined][]} [names]
+ * @param {number} [scale] the bar's part of the full width
  */
-export function stackBar(parts, span, names = kParts) {
+export function stackBar(parts, span, names = kParts, scale = 1) {
   return element('div', {class: 'stack'}, parts.map((part, p) => {
     const share = (100 * part) / span;
     const piece = element('i', {class: 'fill-' + names[p][1], title: `${names[p][0]}: ${time(part)}, ${percent(part, span)}`});
     piece.style.width = share + '%';
-    if (share >= 9) piece.append(element('b', {}, [`${share.toFixed(0)} %`]));
+    if (share * scale >= 9) piece.append(element('b', {}, [`${share.toFixed(0)} %`]));
     return piece;
   }));
 }
@@ -40,7 +41,7 @@ export function showSteps(data, jump) {
       'share of communication that runs behind compute. Exposed communication over 30 % is bad, under 10 % is ' +
       'what good links give.'])]));
   const grid = element('div', {class: 'grid'});
-  if (shown.some((r) => r.steps.length > 1)) grid.append(byStep(shown, jump), stepTimes(shown));
+  if (shown.some((r) => r.steps.length > 1)) grid.append(byStep(measured, shown, jump), stepTimes(shown));
   if (shown.some((r) => r.phases.some((ns) => ns > 0))) grid.append(phases(measured, shown));
   if (shown.some((r) => r.idle_causes.some((ns) => ns > 0))) grid.append(idle(measured, shown));
   section.append(grid);
@@ -50,7 +51,7 @@ export function showSteps(data, jump) {
 function byRank(ranks) {
   const longest = Math.max(...ranks.map((r) => r.whole.span));
   const rows = ranks.map(({rank, whole}) => {
-    const stack = stackBar(partsOf(whole), whole.span);
+    const stack = stackBar(partsOf(whole), whole.span, kParts, (0.5 * whole.span) / longest);
     stack.style.width = (100 * whole.span) / longest + '%';
     return element('tr', {}, [
       element('td', {}, ['rank ' + rank]), element('td', {class: 'bar'}, [stack]),
@@ -67,19 +68,37 @@ function byRank(ranks) {
 /** "ProfilerStep#4" is step 4. @param {import('./data.js').Step} step */
 const label = (step) => (step.step >= 0 ? String(step.step) : step.name);
 
-/** @param {import('./data.js').RankTime[]} ranks @param {import('./data.js').Jump} jump */
-function byStep(ranks, jump) {
+/**
+ * @param {import('./data.js').TimeData} data @param {import('./data.js').RankTime[]} ranks
+ * @param {import('./data.js').Jump} jump
+ */
+function byStep(data, ranks, jump) {
+  const coloured = (/** @type {string[]} */ names, /** @type {[string, string, string|undefined][]} */ fills) =>
+    names.map((name, i) => /** @type {[string, string, string|undefined]} */ ([name, fills[i] ? fills[i][1] : 'm' + i, undefined]));
+  /** @type {{name: string, parts: [string, string, string|undefined][], of: (s: import('./data.js').Step) => number[]}[]} */
+  const views = [
+    {name: 'time', parts: kParts, of: partsOf},
+    {name: 'compute by phase', parts: coloured(data.phases, kPhaseFills), of: (s) => s.phases},
+    {name: 'idle by cause', parts: coloured(data.idle_causes, []), of: (s) => s.idle_causes}];
+  let chosen = {rank: 0, view: 0};
   const holder = element('div');
-  const draw = (/** @type {number} */ index) => {
-    const {steps, rank} = ranks[index];
-    holder.replaceChildren(stackedColumns(steps.map(label), kParts.map(([name, fill, pattern], p) => (
-      {name, colour: fill, pattern, values: steps.map((s) => partsOf(s)[p])})),
+  const draw = () => {
+    const {steps, rank} = ranks[chosen.rank];
+    const {parts, of} = views[chosen.view];
+    const used = parts.map((_, p) => p).filter((p) => steps.some((s) => of(s)[p] > 0));
+    holder.replaceChildren(stackedColumns(steps.map(label), used.map((p) => (
+      {name: parts[p][0], colour: parts[p][1], pattern: parts[p][2], values: steps.map((s) => of(s)[p])})),
     (i) => jump(steps[i].start, steps[i].start + steps[i].duration, rank)));
   };
-  draw(0);
+  const pick = (/** @type {Partial<typeof chosen>} */ what) => {
+    chosen = {...chosen, ...what};
+    draw();
+  };
+  draw();
   return element('div', {class: 'panel'}, [element('div', {class: 'head'}, [element('h3', {}, ['By step']),
     element('p', {class: 'hint'}, ['a click shows the step']),
-    element('div', {class: 'tools'}, ranks.length > 1 ? [chooser(ranks.map((r) => 'rank ' + r.rank), draw)] : [])]), holder]);
+    element('div', {class: 'tools'}, [chooser(views.map((v) => v.name), (view) => pick({view}), 'what'),
+      ...(ranks.length > 1 ? [chooser(ranks.map((r) => 'rank ' + r.rank), (rank) => pick({rank}))] : [])])]), holder]);
 }
 
 /** Step time of every rank: the slow one stands out. @param {import('./data.js').RankTime[]} ranks */
@@ -148,7 +167,7 @@ function bars(panel, ranks, values, names) {
   const longest = Math.max(...sums, 1);
   ranks.slice(0, 16).forEach((r, i) => {
     if (sums[i] === 0) return;
-    const bar = stackBar(values(r), sums[i], names);
+    const bar = stackBar(values(r), sums[i], names, (0.75 * sums[i]) / longest);
     bar.style.width = (100 * sums[i]) / longest + '%';
     panel.append(element('div', {class: 'bar-row'}, [element('span', {}, ['rank ' + r.rank]),
       element('div', {}, [bar]), element('span', {}, [time(sums[i])])]));

@@ -53,7 +53,7 @@ export function sortableTable(rows, columns, options = {}) {
     body.replaceChildren(...kept.slice(0, most).map(rowElement));
     const all = options.total && options.total > rows.length
       ? `the ${rows.length} longest of ${options.total}` : `${rows.length}`;
-    count.textContent = needle ? `${kept.length} of ${all}` : `${all} rows`;
+    count.textContent = needle ? `${kept.length} of ${all}` : `${all} row${rows.length === 1 ? '' : 's'}`;
     more.hidden = kept.length <= most;
   }
 

@@ -1,7 +1,7 @@
 // @ts-check
 // The timeline's section: reads the compressed columns after the page is drawn, and joins view, input,
 // search and details.
-import {bytes, button, byId, element, head, number, percent, plainLegend, ranges, time, whole} from './format.js';
+import {bytes, button, byId, element, exactTime, head, number, percent, plainLegend, ranges, time, whole} from './format.js';
 import {decodeRank} from './timeline_data.js';
 import {listen} from './timeline_input.js';
 import {areaSums, matchingClasses, nextMatch, related} from './timeline_query.js';
@@ -178,7 +178,7 @@ export class Timeline {
     const rows = [
       ['Name', rank.strings[cls.name]], ['Kind', this.kinds[cls.kind]],
       ['Rank, lane', `${rank.rank}, ${rank.lanes[rank.laneOf(place)].name}`],
-      ['Start', time(rank.start[place], 9)], ['Duration', time(duration, 6)]];
+      ['Start', exactTime(rank.start[place])], ['Duration', exactTime(duration)]];
     if (rank.step[place] >= 0) rows.push(['Step', String(rank.step[place])]);
     if (rank.micro[place] >= 0) rows.push(['Micro-batch', String(rank.micro[place])]);
     if (cls.block > 0) rows.push(['Block', rank.strings[cls.block]]);
@@ -236,7 +236,7 @@ export class Timeline {
     const span = area.to - area.from;
     const rows = (/** @type {[string, {time: number, count: number}][]} */ list) => element('table', {}, [
       element('tbody', {}, list.map(([name, sum]) => element('tr', {}, [
-        element('td', {class: 'wrap'}, [name]), element('td', {}, [time(sum.time, 4)]), element('td', {}, [percent(sum.time, span)]),
+        element('td', {class: 'clipped', title: name}, [element('span', {}, [name])]), element('td', {}, [time(sum.time, 4)]), element('td', {}, [percent(sum.time, span)]),
         element('td', {}, [`${whole(sum.count)} ×`]), element('td', {}, [time(sum.time / sum.count)])])))]);
     this.details.replaceChildren(element('div', {class: 'wide sums'}, [
       element('h3', {}, [`${time(span, 4)} selected, ${number(sums.spans)} spans`]),

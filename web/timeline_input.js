@@ -48,7 +48,7 @@ export function listen(view, acts) {
       view.draw();
       return undefined;
     }
-    const by = ((drag.x - x) / (view.width - kGeometry.label)) * (view.to - view.from);
+    const by = ((drag.x - x) / (view.width - view.label)) * (view.to - view.from);
     canvas.classList.add('dragging');
     view.show(drag.from + by, drag.from + by + view.to - view.from);
     view.scrollTo(drag.scroll + drag.y - y);
@@ -73,7 +73,7 @@ export function listen(view, acts) {
   function areaOf(begin, x, y) {
     const [left, right] = [Math.min(begin.x, x), Math.max(begin.x, x)];
     const shift = view.scroll - kGeometry.axis;
-    return {from: Math.max(0, view.ns(Math.max(kGeometry.label, left))), to: view.ns(Math.max(kGeometry.label, right)),
+    return {from: Math.max(0, view.ns(Math.max(view.label, left))), to: view.ns(Math.max(view.label, right)),
             top: Math.min(begin.y, y) + shift, bottom: Math.max(begin.y, y) + shift};
   }
 

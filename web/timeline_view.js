@@ -19,7 +19,7 @@ const kKindFills = /** @type {Object<string, string>} */ ({
 /** @param {string} kind */
 export const kindFill = (kind) => kKindFills[kind] || 'host';
 
-const kRow = {head: 22, device: 20, host: 15, gap: 2, laneGap: 6, rankGap: 10, axis: 40, label: 150};
+const kRow = {head: 22, device: 20, host: 15, gap: 2, laneGap: 6, rankGap: 10, axis: 40};
 const kLevels = 5;  // of density
 
 /** @param {string} hex "#rrggbb" @returns {[number, number, number]} */
@@ -104,12 +104,17 @@ export class TimelineView {
 
   /** @param {number} ns */
   px(ns) {
-    return kRow.label + ((ns - this.from) / (this.to - this.from)) * (this.width - kRow.label);
+    return this.label + ((ns - this.from) / (this.to - this.from)) * (this.width - this.label);
   }
 
   /** @param {number} px */
   ns(px) {
-    return this.from + ((px - kRow.label) / (this.width - kRow.label)) * (this.to - this.from);
+    return this.from + ((px - this.label) / (this.width - this.label)) * (this.to - this.from);
+  }
+
+  /** Width of the rows' names. */
+  get label() {
+    return this.width < 700 ? 84 : 150;
   }
 
   get width() {
@@ -183,7 +188,7 @@ export class TimelineView {
   }
 
   ticks() {
-    const count = Math.max(2, Math.floor((this.width - kRow.label) / 110));
+    const count = Math.max(2, Math.floor((this.width - this.label) / 110));
     const raw = (this.to - this.from) / count;
     const power = 10 ** Math.floor(Math.log10(raw));
     const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= raw) || raw;
@@ -202,7 +207,7 @@ export class TimelineView {
     const step = all.length > 1 ? all[1] - all[0] : this.to - this.from;
     for (const t of all) {
       const x = this.px(t);
-      if (x > this.width - 30 || x < kRow.label + 20) continue;
+      if (x > this.width - 30 || x < this.label + 20) continue;
       const digits = Math.min(12, Math.max(1, Math.ceil(Math.log10(Math.max(1, t) / step)) + 1));
       c.fillStyle = this.ink.faint;
       c.fillText(time(t, Math.max(3, digits)), x, 9);
@@ -216,8 +221,8 @@ export class TimelineView {
     c.textAlign = 'left';
     this.steps.forEach((step, i) => {
       const [x, right] = [this.px(step.start), this.px(step.end)];
-      if (!this.ink || right < kRow.label || x > this.width) return;
-      const left = Math.max(kRow.label, x);
+      if (!this.ink || right < this.label || x > this.width) return;
+      const left = Math.max(this.label, x);
       c.fillStyle = i % 2 ? this.ink.grid : this.ink.line;
       c.fillRect(left, 20, Math.max(1, Math.min(right, this.width) - left - 1), 16);
       c.fillStyle = this.ink.soft;
@@ -251,16 +256,16 @@ export class TimelineView {
     c.textAlign = 'left';
     if (row.label) {
       c.fillStyle = this.ink.soft;
-      c.fillText(row.label, 14, row.y + row.height / 2, kRow.label - 22);
+      c.fillText(row.label, 14, row.y + row.height / 2, this.label - 22);
     }
     const found = this.found && this.found.get(rank);
-    const perPixel = (this.to - this.from) / (this.width - kRow.label);
+    const perPixel = (this.to - this.from) / (this.width - this.label);
     let i = lowerBound(rank.end, track.begin, track.end, this.from);
     while (i < track.end && rank.start[i] < this.to) {
       const left = this.px(rank.start[i]);
       const right = this.px(rank.end[i]);
       if (right - left >= 2) {
-        this.drawSpan(c, row, i, Math.max(kRow.label, left), Math.min(this.width + 2, right), found);
+        this.drawSpan(c, row, i, Math.max(this.label, left), Math.min(this.width + 2, right), found);
         i += 1;
         continue;
       }
@@ -273,7 +278,7 @@ export class TimelineView {
       const fills = this.fills[rank.classes[cls].kind];
       const level = Math.min(kLevels - 1, Math.floor(Math.min(1, busy) * kLevels));
       c.fillStyle = shown < 0 ? fills.pale : fills.levels[shadeOf(cls)][found ? kLevels - 1 : level];
-      if (column >= kRow.label) c.fillRect(column, row.y, found && shown >= 0 ? 2 : 1, row.height);
+      if (column >= this.label) c.fillRect(column, row.y, found && shown >= 0 ? 2 : 1, row.height);
       i = next;
     }
   }
@@ -318,8 +323,8 @@ export class TimelineView {
     if (rows.length === 0) return;
     const top = rows[0].y;
     const last = rows[rows.length - 1];
-    const [left, right] = [Math.max(kRow.label, this.px(from)), Math.min(this.width, this.px(to))];
-    if (right < kRow.label || left > this.width) return;
+    const [left, right] = [Math.max(this.label, this.px(from)), Math.min(this.width, this.px(to))];
+    if (right < this.label || left > this.width) return;
     c.fillStyle = this.ink.accent;
     c.globalAlpha = 0.13;
     c.fillRect(left, top, Math.max(2, right - left), last.y + last.height - top);
@@ -373,7 +378,7 @@ export class TimelineView {
   anchor(where) {
     const row = this.rowOf(where);
     if (!row) return null;
-    const x = Math.max(kRow.label - 6, Math.min(this.width + 6, this.px(where.rank.start[where.place]) + 1));
+    const x = Math.max(this.label - 6, Math.min(this.width + 6, this.px(where.rank.start[where.place]) + 1));
     return {x, y: row.y, bottom: row.y + row.height};
   }
 
@@ -402,7 +407,7 @@ export class TimelineView {
   /** @param {number} x @param {number} y @returns {Where|null} */
   hit(x, y) {
     const row = this.rowAt(y);
-    if (!row || !row.track || x < kRow.label) return null;
+    if (!row || !row.track || x < this.label) return null;
     const slack = ((this.to - this.from) / this.width) * 2;
     const at = this.ns(x);
     const {rank, track} = row;
@@ -422,8 +427,8 @@ export class TimelineView {
   }
 
   /** @param {number} factor @param {number} [px] the point that stays */
-  zoom(factor, px = (this.width + kRow.label) / 2) {
-    const at = this.ns(Math.max(kRow.label, px));
+  zoom(factor, px = (this.width + this.label) / 2) {
+    const at = this.ns(Math.max(this.label, px));
     this.show(at - (at - this.from) * factor, at + (this.to - at) * factor);
   }
 

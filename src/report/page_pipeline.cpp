@@ -15,6 +15,7 @@ Json pipeline_json(const PipelineFacts& pipeline, const PageClock& clock) {
                       {"waiting", stage.waiting_ns},
                       {"host_bound", stage.host_bound_ns},
                       {"transfer", stage.transfer_ns},
+                      {"other", stage.other_ns},
                       {"forward", stage.forward_ns},
                       {"backward", stage.backward_ns}});
   }

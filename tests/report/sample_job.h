@@ -110,8 +110,7 @@ struct SampleJob {
       use.name = "all_reduce", use.group = 0, use.start_ns = rank.begin_ns + 2000000;
       use.duration_ns = 3000000, use.sequence = 1, use.bytes = 9000000, use.sent_bytes = 9000000;
       rank.collectives = {use};
-      job.clocks.push_back(
-          {timeline.ranks[r].wall_anchor_ns, 1500, 12, "collectives end together"});
+      job.clocks.push_back({0, 1500, 12, "collectives end together"});
       RankWaits waits;
       waits.exposed_wait_ns = 4000000, waits.exposed_transfer_ns = 1000000;
       if (rank.rank != 2) waits.waited_for = {{2, 4000000}};
@@ -163,6 +162,7 @@ struct SampleJob {
                                    2000000,
                                    500000,
                                    500000,
+                                   0,
                                    1000000,
                                    2000000});
       for (int32_t micro = 0; micro < 4; ++micro) {
