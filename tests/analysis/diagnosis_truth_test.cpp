@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 
 #include "analysis/compare.h"
 #include "analysis/facts_builder.h"
 #include "readers/kineto.h"
 #include "support/shared_data.h"
+#include "support/temporary_folder.h"
 
 namespace vitrine {
 namespace {
@@ -124,6 +126,18 @@ TEST(PublicTraces, WithoutDeviceWorkOrFullOfItAreLeftAlone) {
   const Diagnosis replay = diagnose(
       job_at(public_trace("tracelens__inference__vllm_decode_full__graph_execution.json.gz")));
   EXPECT_TRUE(replay.verdict.starts_with("Nothing worth changing")) << replay.verdict;
+}
+
+TEST(PublicTraces, RankSevenOfEightIsTheOneWaitedFor) {
+  if (shared_data().empty()) GTEST_SKIP() << "no shared data";
+  TemporaryFolder folder;
+  const std::string command = "tar -xzf '" + public_trace("dlrm_8ranks.tar.gz") + "' -C '" +
+                              folder.path() + "' --strip-components=1";
+  ASSERT_EQ(std::system(command.c_str()), 0);
+  const std::optional<Finding> found = warned(diagnose(job_at(folder.path())), "collective_wait");
+  ASSERT_TRUE(found.has_value());
+  EXPECT_TRUE(says(*found, "for rank 7")) << all_text(*found);
+  EXPECT_TRUE(says(*found, "waiting, not bandwidth"));
 }
 
 TEST(PublicTraces, ClaimNoMoreThanTheStep) {
