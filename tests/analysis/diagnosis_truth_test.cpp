@@ -9,6 +9,7 @@
 #include "analysis/compare.h"
 #include "analysis/facts_builder.h"
 #include "readers/kineto.h"
+#include "readers/nccl_log.h"
 #include "support/shared_data.h"
 #include "support/temporary_folder.h"
 
@@ -102,6 +103,16 @@ TEST_P(TruthOf, IsTheFirstFinding) {
 INSTANTIATE_TEST_SUITE_P(H200, TruthOf, testing::ValuesIn(truths()), [](const auto& info) {
   return std::string(info.param.label);
 });
+
+TEST(SlowLink, IsExplainedByTheNcclLog) {
+  if (shared_data().empty()) GTEST_SKIP() << "no shared data";
+  JobFacts job = job_at(shared_data() + "/traces/h200/ddp_healthy_no_p2p");
+  job.nccl.push_back(read_nccl_log(shared_data() + "/logs/nccl_h200_x2_p2p_disabled.log"));
+  const Diagnosis diagnosis = diagnose(job);
+  EXPECT_EQ(diagnosis.findings.at(0).rule, "slow_collective");
+  EXPECT_TRUE(says(diagnosis.findings[0], "NCCL_P2P_DISABLE is set"));
+  EXPECT_TRUE(says(diagnosis.findings[0], "P2P 0, SHM 8"));
+}
 
 std::string public_trace(const char* name) { return shared_data() + "/traces/public/" + name; }
 
