@@ -3,12 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 
 #include "analysis/compare.h"
 #include "analysis/facts_builder.h"
 #include "readers/kineto.h"
+#include "readers/nccl_log.h"
 #include "support/shared_data.h"
+#include "support/temporary_folder.h"
 
 namespace vitrine {
 namespace {
@@ -101,6 +104,16 @@ INSTANTIATE_TEST_SUITE_P(H200, TruthOf, testing::ValuesIn(truths()), [](const au
   return std::string(info.param.label);
 });
 
+TEST(SlowLink, IsExplainedByTheNcclLog) {
+  if (shared_data().empty()) GTEST_SKIP() << "no shared data";
+  JobFacts job = job_at(shared_data() + "/traces/h200/ddp_healthy_no_p2p");
+  job.nccl.push_back(read_nccl_log(shared_data() + "/logs/nccl_h200_x2_p2p_disabled.log"));
+  const Diagnosis diagnosis = diagnose(job);
+  EXPECT_EQ(diagnosis.findings.at(0).rule, "slow_collective");
+  EXPECT_TRUE(says(diagnosis.findings[0], "NCCL_P2P_DISABLE is set"));
+  EXPECT_TRUE(says(diagnosis.findings[0], "P2P 0, SHM 8"));
+}
+
 std::string public_trace(const char* name) { return shared_data() + "/traces/public/" + name; }
 
 TEST(PublicTraces, StarvationIsFoundWithoutWorkersAndNotWithFour) {
@@ -124,6 +137,18 @@ TEST(PublicTraces, WithoutDeviceWorkOrFullOfItAreLeftAlone) {
   const Diagnosis replay = diagnose(
       job_at(public_trace("tracelens__inference__vllm_decode_full__graph_execution.json.gz")));
   EXPECT_TRUE(replay.verdict.starts_with("Nothing worth changing")) << replay.verdict;
+}
+
+TEST(PublicTraces, RankSevenOfEightIsTheOneWaitedFor) {
+  if (shared_data().empty()) GTEST_SKIP() << "no shared data";
+  TemporaryFolder folder;
+  const std::string command = "tar -xzf '" + public_trace("dlrm_8ranks.tar.gz") + "' -C '" +
+                              folder.path() + "' --strip-components=1";
+  ASSERT_EQ(std::system(command.c_str()), 0);
+  const std::optional<Finding> found = warned(diagnose(job_at(folder.path())), "collective_wait");
+  ASSERT_TRUE(found.has_value());
+  EXPECT_TRUE(says(*found, "for rank 7")) << all_text(*found);
+  EXPECT_TRUE(says(*found, "waiting, not bandwidth"));
 }
 
 TEST(PublicTraces, ClaimNoMoreThanTheStep) {

@@ -291,6 +291,23 @@ TEST(CollectiveWait, FollowsTheWaitingToTheLateRanksOwnReason) {
   EXPECT_GT(place.end_ns, place.begin_ns);
 }
 
+TEST(CollectiveWait, HoldsForExchangesThatSendAndReceiveAtOnceButNotBetweenStages) {
+  JobFacts job = job_with({.name = "send_receive", .ms = 20, .exposed_ms = 20, .waits = {19, 0}});
+  EXPECT_TRUE(warned(diagnose(job), "collective_wait"));
+  job.pipeline.emplace();
+  EXPECT_FALSE(find(diagnose(job), "collective_wait"));
+  EXPECT_FALSE(find(diagnose(job), "exposed_communication"));
+}
+
+TEST(CollectiveWait, LeavesWhatIsLoadingOnBothSidesToTheInput) {
+  JobFacts job = job_with({.ms = 30, .exposed_ms = 30, .waits = {29, 0}});
+  add_idle(job.ranks[1], IdleCause::kDataLoading, 40);
+  for (StepFacts& step : job.ranks[0].steps) step.data_ns = 40 * kMs;  // hidden behind its waiting
+  const Diagnosis diagnosis = diagnose(job);
+  EXPECT_EQ(warned(diagnosis, "input_starvation")->cost_ns, 40 * kMs);
+  EXPECT_FALSE(find(diagnosis, "collective_wait"));
+}
+
 TEST(CollectiveWait, IsNothingForTransferAlone) {
   EXPECT_FALSE(find(diagnose(job_with({.ms = 20, .exposed_ms = 20})), "collective_wait"));
   EXPECT_FALSE(find(diagnose(job_of({busy_rank(0)})), "collective_wait"));

@@ -19,7 +19,7 @@ void collective_wait(const JobFacts& job, RuleOutput& out) {
     transfer += rank.transfer_ns;
   }
   const auto count = static_cast<int64_t>(view.ranks.size());
-  int64_t cost = sum / count - starvation_seen_as_wait(view) * (count - 1) / count;
+  int64_t cost = sum / count - starvation_seen_as_wait(view);
   for (const Straggler& late : job.straggler.stragglers) cost -= late.cost_ns;
   if (cost <= 0) return;
 

@@ -115,6 +115,13 @@ void view_collectives(const JobFacts& job, JobView& view) {
   for (RankView& rank : view.ranks) {
     rank.use_wait_ns = std::move(waits[rank.index]);
     share_exposed(rank);
+    // Kernels that send and receive at once are an exchange between all (all-to-all), except in a
+    // pipeline, whose rule owns the time between its stages.
+    for (size_t i = 0; job.pipeline && i < rank.use_exposed_ns.size(); ++i) {
+      if (rank.facts->collectives[i].name != "send_receive") continue;
+      rank.use_exposed_ns[i] = 0;
+      rank.use_wait_ns[i] = std::min<int64_t>(rank.use_wait_ns[i], 0);
+    }
     std::map<int32_t, Exposed> sums;
     Exposed whole;
     const auto& uses = rank.facts->collectives;
@@ -182,8 +189,7 @@ int64_t usual(const RankView& rank,
 }
 
 bool is_point_to_point(const std::string& collective) {
-  return collective == "send" || collective == "receive" || collective == "recv" ||
-         collective == "send_receive";
+  return collective == "send" || collective == "receive" || collective == "recv";
 }
 
 std::string group_role(const JobFacts& job, const std::string& group_name) {

@@ -49,9 +49,8 @@ void describe_rank(const RankView& rank, const JobView& view, Finding& finding) 
               static_cast<long long>(per_step),
               view.per(),
               format_ns(static_cast<double>(launch.kernel_median_ns)).c_str(),
-              launch.kernels > 0 ? 100.0 * static_cast<double>(launch.short_kernels) /
-                                       static_cast<double>(launch.kernels)
-                                 : 0.0,
+              100.0 * static_cast<double>(launch.short_kernels) /
+                  static_cast<double>(std::max(launch.kernels, launch.short_kernels)),
               launch.starved_share * 100),
        rank.rank});
   if (rank.wait_ns > 0 && view.share(rank.wait_ns) >= 0.02) {

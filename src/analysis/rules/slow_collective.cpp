@@ -145,11 +145,15 @@ void slow_collective(const JobFacts& job, RuleOutput& out) {
         "The data do not travel by the best link of these cards: peer-to-peer off, host "
         "memory (SHM) or sockets instead, or another job on the same link.";
     finding.fix = {
-        "run once with NCCL_DEBUG=INFO and give the log too: it names the transport (P2P, SHM, "
-        "NET)",
         "check that NCCL_P2P_DISABLE, NCCL_IB_DISABLE and NCCL_SHM_DISABLE are not set, and that "
         "NCCL_ALGO and NCCL_PROTO are left to NCCL",
         "`nvidia-smi topo -m` and all_reduce_perf of nccl-tests show what the link can do"};
+    if (job.nccl.empty()) {
+      finding.fix.insert(
+          finding.fix.begin(),
+          "run once with NCCL_DEBUG=INFO and give the log too: it names the transport "
+          "(P2P, SHM, NET)");
+    }
   } else {
     finding.fix.push_back("prove it with all_reduce_perf of nccl-tests before and after");
   }

@@ -32,13 +32,15 @@ void straggler(const JobFacts& job, RuleOutput& out) {
   int64_t starved_all = INT64_MAX;
   for (const RankView& rank : view.ranks) starved_all = std::min(starved_all, rank.data_host_ns);
 
+  // The mean over all ranks, for the ranks that wait.
+  const auto count = std::max<int64_t>(2, static_cast<int64_t>(view.ranks.size()));
   for (const Straggler& late : job.straggler.stragglers) {
     Finding finding;
     finding.rule = "straggler";
     finding.ranks = {late.rank};
     int64_t cost = late.cost_ns;
     if (late.reason == "input" && !view.ranks.empty() && view.share(starved_all) >= 0.02) {
-      cost = std::max<int64_t>(0, cost - starvation_seen_as_wait(view));
+      cost = std::max<int64_t>(0, cost - starvation_seen_as_wait(view) * count / (count - 1));
     }
     set_cost(finding, view, cost);
     if (cost <= 0) finding.severity = Severity::kNote;

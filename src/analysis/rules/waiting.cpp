@@ -126,12 +126,12 @@ std::vector<std::string> fixes_for(const std::string& kind) {
 }
 
 int64_t starvation_seen_as_wait(const JobView& view) {
-  int64_t least = INT64_MAX, most = 0;
+  int64_t sum = 0;
   for (const RankView& rank : view.ranks) {
-    least = std::min(least, rank.starved_ns());
-    most = std::max(most, rank.starved_ns());
+    // Its host was loading as well, while its device waited in a collective for a rank that loads.
+    sum += std::min(rank.wait_ns, std::max<int64_t>(0, rank.data_host_ns - rank.starved_ns()));
   }
-  return view.ranks.empty() ? 0 : most - least;
+  return view.ranks.empty() ? 0 : sum / static_cast<int64_t>(view.ranks.size());
 }
 
 }  // namespace vitrine

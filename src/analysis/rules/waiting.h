@@ -26,7 +26,7 @@ void add_longest_waits(const JobView& view, size_t most, std::vector<Evidence>& 
 // Ways to mend it by its kind.
 std::vector<std::string> fixes_for(const std::string& kind);
 
-// Part of the waiting that is only loading of data seen from another rank: charged to
+// Part of the mean waiting in which the waiting rank's own host was loading data: charged to
 // input_starvation already.
 int64_t starvation_seen_as_wait(const JobView& view);
 
