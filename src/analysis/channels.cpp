@@ -67,37 +67,49 @@ class Sorter {
     const RankFacts& rank = ranks_[static_cast<size_t>(rank_index)];
     const auto of_lane = groups_of_lanes(rank);
     std::map<int32_t, int32_t> nameless_lanes;  // in order of first use
+    // Keys hold lists of ranks: each is made once, not once a call.
+    std::map<std::tuple<int32_t, int32_t, int32_t, int32_t>, Channel*> known;
     for (size_t i = 0; i < rank.collectives.size(); ++i) {
       const CollectiveUse& use = rank.collectives[i];
       int32_t group = use.group;
       const auto lane = of_lane.find(use.lane);
       if (group < 0 && lane != of_lane.end()) group = lane->second;
-      Key key;
-      if (group >= 0) {
-        key = group_key(rank, group);
-      } else {
+      int32_t ordinal = -1;
+      if (group < 0) {
         const auto next = static_cast<int32_t>(nameless_lanes.size());
-        key.ordinal = nameless_lanes.emplace(use.lane, next).first->second;
+        ordinal = nameless_lanes.emplace(use.lane, next).first->second;
       }
-      add_link(key, rank, use);
-      Channel& channel = channels_[key];
-      if (channel.streams.empty()) {
-        channel.ranks = key.ranks;
-        channel.known = group >= 0;
-        if (channel.known) {
-          const GroupUse& known = rank.groups[static_cast<size_t>(group)];
-          channel.group = known.name;
-          channel.size = key.ranks.empty() ? known.size : static_cast<int32_t>(key.ranks.size());
-        }
-        channel.source = key.source;
-        channel.destination = key.destination;
-        channel.exchange = key.exchange;
+      const int32_t direction = use.peer < 0 ? 0 : link_kind(use);
+      Channel*& channel = known[{group, ordinal, direction == 0 ? -1 : use.peer, direction}];
+      if (channel == nullptr) channel = &open(rank, group, ordinal, use);
+      if (channel->streams.empty() || channel->streams.back().rank_index != rank_index) {
+        channel->streams.push_back({rank_index, {}});
       }
-      if (channel.streams.empty() || channel.streams.back().rank_index != rank_index) {
-        channel.streams.push_back({rank_index, {}});
-      }
-      channel.streams.back().uses.push_back(static_cast<int32_t>(i));
+      channel->streams.back().uses.push_back(static_cast<int32_t>(i));
     }
+  }
+
+  Channel& open(const RankFacts& rank, int32_t group, int32_t ordinal, const CollectiveUse& use) {
+    Key key;
+    if (group >= 0) {
+      key = group_key(rank, group);
+    } else {
+      key.ordinal = ordinal;
+    }
+    add_link(key, rank, use);
+    Channel& channel = channels_[key];
+    if (!channel.streams.empty()) return channel;
+    channel.ranks = key.ranks;
+    channel.known = group >= 0;
+    if (channel.known) {
+      const GroupUse& own = rank.groups[static_cast<size_t>(group)];
+      channel.group = own.name;
+      channel.size = key.ranks.empty() ? own.size : static_cast<int32_t>(key.ranks.size());
+    }
+    channel.source = key.source;
+    channel.destination = key.destination;
+    channel.exchange = key.exchange;
+    return channel;
   }
 
   Key group_key(const RankFacts& rank, int32_t group) const {
@@ -116,17 +128,20 @@ class Sorter {
     return key;
   }
 
+  // Of a call with a peer: 1 sends, 2 receives, 3 does both, 0 is a collective after all.
+  static int32_t link_kind(const CollectiveUse& use) {
+    if (use.name == "send_receive") return 3;
+    if (collective_shape(use.name) != CollectiveShape::kPointToPoint) return 0;
+    return use.name == "send" ? 1 : 2;
+  }
+
   static void add_link(Key& key, const RankFacts& rank, const CollectiveUse& use) {
-    if (use.peer < 0) return;
-    key.exchange = use.name == "send_receive";
-    if (key.exchange) {
-      key.source = std::min(rank.rank, use.peer);
-      key.destination = std::max(rank.rank, use.peer);
-    } else if (collective_shape(use.name) == CollectiveShape::kPointToPoint) {
-      const bool sends = use.name == "send";
-      key.source = sends ? rank.rank : use.peer;
-      key.destination = sends ? use.peer : rank.rank;
-    }
+    const int32_t kind = use.peer < 0 ? 0 : link_kind(use);
+    if (kind == 0) return;
+    key.exchange = kind == 3;
+    const bool own_first = key.exchange ? rank.rank < use.peer : kind == 1;
+    key.source = own_first ? rank.rank : use.peer;
+    key.destination = own_first ? use.peer : rank.rank;
   }
 
   const std::vector<RankFacts>& ranks_;

@@ -2,6 +2,7 @@
 #include "analysis/device_walk.h"
 
 #include <algorithm>
+#include <map>
 
 #include "analysis/flat_map.h"
 #include "analysis/kernel_classes.h"
@@ -39,18 +40,23 @@ Phase phase_of_kernel(const std::string& name) {
   return traits.backward ? Phase::kBackward : Phase::kOther;
 }
 
-// A gather of our own runs belongs to the block's next compute, a reduction to its last one.
-void phases_of_own_collectives(const Spans& spans, size_t names, std::vector<DeviceSpan>& device) {
-  std::vector<Phase> of_block(names, Phase::kOther);
-  const auto take = [&](DeviceSpan& span, SpanKind kind) {
-    const StringId block = spans.block[span.span];
-    if (block == kNoString) return;
-    if (span.use == DeviceUse::kCompute) of_block[block] = span.phase;
-    if (spans.kind[span.span] == kind && span.phase == Phase::kOther) span.phase = of_block[block];
-  };
-  for (auto span = device.rbegin(); span != device.rend(); ++span) take(*span, SpanKind::kGather);
-  std::fill(of_block.begin(), of_block.end(), Phase::kOther);
-  for (DeviceSpan& span : device) take(span, SpanKind::kReduce);
+// Of our own runs: a gather belongs to the block's first compute after its end, which waits for it;
+// reductions are of gradients.
+void phases_of_own_collectives(const Spans& spans, std::vector<DeviceSpan>& device) {
+  std::map<StringId, std::vector<const DeviceSpan*>> compute;  // by block, in order of begin
+  for (const DeviceSpan& span : device) {
+    if (span.use == DeviceUse::kCompute) compute[spans.block[span.span]].push_back(&span);
+  }
+  for (DeviceSpan& span : device) {
+    const SpanKind kind = spans.kind[span.span];
+    if (span.phase != Phase::kOther || spans.block[span.span] == kNoString) continue;
+    if (kind == SpanKind::kReduce) span.phase = Phase::kBackward;
+    if (kind != SpanKind::kGather) continue;
+    const auto& of_block = compute[spans.block[span.span]];
+    const auto next = std::partition_point(
+        of_block.begin(), of_block.end(), [&](const auto* c) { return c->begin < span.end; });
+    if (next != of_block.end()) span.phase = (*next)->phase;
+  }
 }
 
 }  // namespace
@@ -100,7 +106,7 @@ std::vector<DeviceSpan> walk_device(const RankTimeline& timeline,
     }
     out.push_back(device);
   }
-  if (host.launches.empty()) phases_of_own_collectives(spans, timeline.strings.size(), out);
+  if (host.launches.empty()) phases_of_own_collectives(spans, out);
   return out;
 }
 

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "analysis/rules/job_view.h"
 #include "analysis/rules/rules.h"
+#include "analysis/rules/traffic.h"
 #include "core/error.h"
 #include "core/format.h"
 
@@ -69,14 +69,15 @@ std::string verdict_of(const JobFacts& job, const std::vector<Finding>& findings
     if (view.ranks.empty()) {
       return "Not judged: no work on a device was recorded, so nothing can be said of its use.";
     }
+    if (!computes(view)) {
+      return "Not judged: next to no compute was recorded (" + state_in_numbers(view) + ").";
+    }
     return "Nothing worth changing: " + state_in_numbers(view) + ".";
   }
   const Finding& first = findings.front();
-  std::string text = first.title;
+  std::string text = "First: " + first.title;
   if (first.cost_ns > 0) {
-    text += " costs most: " + time_and_share(first.cost_ns, first.share) + " " + view.per();
-  } else {
-    text += " matters most";
+    text += ", " + time_and_share(first.cost_ns, first.share) + " " + view.per();
   }
   text += format("; %zu finding%s worth acting on", worth, worth == 1 ? "" : "s");
   if (!view.ranks.empty()) text += "; " + state_in_numbers(view);

@@ -1,6 +1,8 @@
 // A stack of open spans for each host lane, moved forward by every span in order of begin.
 #include "analysis/host_walk.h"
 
+#include "analysis/device_time.h"
+
 namespace vitrine {
 namespace {
 
@@ -54,6 +56,7 @@ class Walk {
 
   HostWalk run() {
     out_.launches.reserve(count_launches());
+    host_only_ = !any_device_work();
     for (size_t k = 0; k < order_.size(); ++k) {
       const size_t i = order_[k];
       if (timeline_.lanes[static_cast<size_t>(spans_.lane[i])].device) continue;
@@ -227,7 +230,9 @@ class Walk {
     const StringId name = spans_.name[i];
     const HostWord& word = words_[name];
     Frame frame = child(lane, begin, duration);
-    if (!frame.in_operator && !frame.in_data) out_.operators.append({begin, begin + duration});
+    if (host_only_ && !frame.in_operator && !frame.in_data) {
+      out_.operators.append({begin, begin + duration});
+    }
     frame.row = out_.operator_table.row(timeline_, name, spans_.shapes[i]);
     OperatorTable::Row& row = out_.operator_table[frame.row];
     ++row.count;
@@ -308,6 +313,16 @@ class Walk {
     enter(index, begin, frame);
   }
 
+  bool any_device_work() const {
+    for (size_t i = 0; i < spans_.size(); ++i) {
+      if (timeline_.lanes[static_cast<size_t>(spans_.lane[i])].device &&
+          device_use(spans_.kind[i]) != DeviceUse::kNone) {
+        return true;
+      }
+    }
+    return false;
+  }
+
   // As many as there will be, or a few more: doubling would cost as much memory again.
   size_t count_launches() {
     size_t count = 0;
@@ -354,6 +369,7 @@ class Walk {
   std::vector<LaneWalk> lanes_;
   HostWalk out_;
   int32_t step_lane_ = -1, data_lane_ = -1;
+  bool host_only_ = false;
 };
 
 }  // namespace

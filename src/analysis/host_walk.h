@@ -52,7 +52,7 @@ struct HostWalk {
   std::vector<std::vector<HostSegment>> segments;  // by lane
   std::vector<HostOfStep> steps;                   // by StepIndex
   IntervalSet profiler;                            // of all lanes
-  IntervalSet operators;                           // top-level operators of any lane
+  IntervalSet operators;  // top-level ones of any lane; only where no device worked
   OperatorTable operator_table;
   int32_t main_lane = -1;  // the thread of the training loop
   bool backward_seen = false, forward_region_seen = false, optimizer_seen = false;

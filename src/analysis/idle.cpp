@@ -14,7 +14,7 @@ class Splitter {
   Splitter(const HostWalk& host, std::vector<IdlePiece>& out) : host_(host), out_(out) {}
 
   void gap(Interval gap, const DeviceSpan* before, const DeviceSpan* after) {
-    ++number_;
+    opens_ = true;
     const Launch* launch = launch_of(after);
     if (launch != nullptr && before != nullptr && before->launch == after->launch &&
         launch->device_spans > 1) {
@@ -47,12 +47,13 @@ class Splitter {
 
   void add(Interval part, IdleCause cause, uint32_t what) {
     if (part.begin >= part.end) return;
-    if (!out_.empty() && out_.back().gap == number_ && out_.back().cause == cause &&
-        out_.back().what == what && out_.back().end == part.begin) {
-      out_.back().end = part.end;
+    IdlePiece* last = opens_ ? nullptr : &out_.back();
+    if (last != nullptr && last->cause == cause && last->what == what) {
+      last->end = part.end;
     } else {
-      out_.push_back({part.begin, part.end, what, cause, number_});
+      out_.push_back({part.begin, part.end, what, cause, opens_});
     }
+    opens_ = false;
   }
 
   // No launch is known. Where no launches are recorded at all, the main thread's waits still tell
@@ -149,7 +150,7 @@ class Splitter {
 
   const HostWalk& host_;
   std::vector<IdlePiece>& out_;
-  int32_t number_ = -1;
+  bool opens_ = true;   // the next piece is the first of its gap
   int64_t credit_ = 0;  // how far ahead the host would still be, had it not waited
   uint32_t credit_what_ = kNoString;
 };
@@ -234,17 +235,21 @@ std::vector<Gap> longest_gaps(const RankTimeline& timeline,
     int64_t length() const { return inside.end - inside.begin; }
   };
   std::vector<Candidate> gaps;
-  for (size_t i = 0; i < pieces.size();) {
-    size_t end = i;
-    while (end < pieces.size() && pieces[end].gap == pieces[i].gap) ++end;
-    const Interval inside{std::max(pieces[i].begin, window.begin),
-                          std::min(pieces[end - 1].end, window.end)};
-    if (inside.begin < inside.end) gaps.push_back({i, end, inside});
-    i = end;
-  }
   const auto longer = [](const Candidate& a, const Candidate& b) {
     return a.length() != b.length() ? a.length() > b.length() : a.first < b.first;
   };
+  for (size_t i = 0; i < pieces.size();) {
+    size_t end = i + 1;
+    while (end < pieces.size() && !pieces[end].opens_gap) ++end;
+    const Interval inside{std::max(pieces[i].begin, window.begin),
+                          std::min(pieces[end - 1].end, window.end)};
+    if (inside.begin < inside.end) gaps.push_back({i, end, inside});
+    if (gaps.size() == 100 * kMost) {
+      std::nth_element(gaps.begin(), gaps.begin() + kMost, gaps.end(), longer);
+      gaps.resize(kMost);
+    }
+    i = end;
+  }
   const auto middle = gaps.begin() + static_cast<ptrdiff_t>(std::min(kMost, gaps.size()));
   std::partial_sort(gaps.begin(), middle, gaps.end(), longer);
   gaps.erase(middle, gaps.end());

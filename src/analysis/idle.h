@@ -13,7 +13,7 @@ struct IdlePiece {
   int64_t begin, end;
   uint32_t what;  // a StringId, or one of kWhat...
   IdleCause cause;
-  int32_t gap;  // pieces of one gap have one number
+  bool opens_gap;  // the first piece of one
 };
 
 constexpr uint32_t kWhatLatency = UINT32_MAX;      // a launch on its way to the device

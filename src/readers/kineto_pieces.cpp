@@ -11,6 +11,7 @@ namespace vitrine {
 namespace {
 
 constexpr size_t kSlots = 8;
+constexpr size_t kLargestChunk = size_t{64} << 20;
 // An event that does not end within so much text is taken for damage.
 constexpr size_t kLongestEvent = size_t{4} << 20;
 
@@ -57,7 +58,9 @@ size_t KinetoPieces::parsers(const KinetoOptions& options) {
 }
 
 KinetoPieces::KinetoPieces(TextSource& source, KinetoJoiner& joiner, const KinetoOptions& options)
-    : source_(source), joiner_(joiner), chunk_bytes_(std::max<size_t>(16, options.chunk_bytes)) {
+    : source_(source),
+      joiner_(joiner),
+      chunk_bytes_(std::clamp<size_t>(options.chunk_bytes, 16, kLargestChunk)) {
   const size_t count = parsers(options);
   for (size_t i = 0; i < count; ++i) parsers_.emplace_back(options.python_functions);
   slots_.resize(count == 1 ? 1 : kSlots);

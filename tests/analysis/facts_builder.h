@@ -69,7 +69,7 @@ struct CollectiveOf {
   std::string name = "all_reduce";
   int64_t bytes = 32 << 20;
   int64_t ms = 10, exposed_ms = 10;
-  std::vector<int64_t> waits;  // by rank; empty: none
+  std::vector<int64_t> waits = {};  // by rank; empty: none
   Phase phase = Phase::kBackward;
 };
 inline void add_collective(JobFacts& job, const CollectiveOf& of) {

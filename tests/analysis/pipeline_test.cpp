@@ -157,6 +157,32 @@ TEST(Pipeline, StagesOfSeveralReplicasFollowTheirMessages) {
   EXPECT_EQ(map->stage_of, (std::vector<int32_t>{0, 0, 1, 1, 2, 2}));
 }
 
+// Three stages of two chunks, three micro-batches: activations go round twice.
+TEST(Pipeline, MessagesFromTheLastStageToTheFirstAreChunksOfAnInterleavedOrder) {
+  std::vector<RankFacts> ranks;
+  for (int32_t r = 0; r < 3; ++r) {
+    ranks.push_back(hand_made_rank(r, 3));
+    add_step(ranks.back(), 1, 0, 200 * kMs);
+  }
+  int64_t time = 0;
+  for (int32_t chunk = 0; chunk < 2; ++chunk) {
+    for (int32_t r = 0; r < 3; ++r) {
+      if (chunk == 1 && r == 2) continue;  // the loss is here
+      const int32_t next = (r + 1) % 3;
+      for (int32_t micro_batch = 0; micro_batch < 3; ++micro_batch, time += 2) {
+        message(ranks[static_cast<size_t>(r)], "send", next, time, time + 1);
+        message(ranks[static_cast<size_t>(next)], "receive", r, time, time + 1);
+      }
+    }
+  }
+  const JobFacts job = measure_job(ranks, {}, {});
+  ASSERT_TRUE(job.pipeline.has_value());
+  EXPECT_EQ(job.pipeline->stages, 3);
+  EXPECT_EQ(job.pipeline->micro_batches, 3);
+  EXPECT_EQ(job.pipeline->order, "interleaved");
+  EXPECT_NEAR(job.pipeline->ideal_bubble, 2.0 / 8, 1e-12);
+}
+
 TEST(Pipeline, ExchangesInARingAreNoPipeline) {
   std::vector<RankFacts> ranks;
   for (int32_t r = 0; r < 4; ++r) {

@@ -86,12 +86,24 @@ TEST(ExposedGradientSync, SharesTheTimeOfCollectivesThatRunAtOnce) {
   add_collective(job, {.name = "all_gather", .ms = 30, .exposed_ms = 30});
   // Both on the device in the same 30 ms.
   for (StepFacts& step : job.ranks[0].steps) {
-    step.device.exposed_communication_ns = 30 * kMs;
+    step.device.exposed_communication_ns = step.time.exposed_communication_ns = 30 * kMs;
     step.device.compute_ns = step.time.compute_ns = 70 * kMs;
   }
   const Diagnosis diagnosis = diagnose(job);
   EXPECT_EQ(find(diagnosis, "exposed_gradient_sync")->cost_ns, 15 * kMs);
   EXPECT_EQ(find(diagnosis, "exposed_communication")->cost_ns, 15 * kMs);
+}
+
+TEST(ExposedGradientSync, CountsCollectivesWithoutAStepWhereTheyRan) {
+  JobFacts job = job_with({.ms = 10, .exposed_ms = 10});
+  for (RankFacts& rank : job.ranks) {
+    for (CollectiveUse& use : rank.collectives) use.step = -1;
+  }
+  EXPECT_EQ(find(diagnose(job), "exposed_gradient_sync")->cost_ns, 10 * kMs);
+  for (RankFacts& rank : job.ranks) {
+    for (CollectiveUse& use : rank.collectives) use.start_ns += 1000 * kMs;  // after the last step
+  }
+  EXPECT_FALSE(find(diagnose(job), "exposed_gradient_sync"));
 }
 
 TEST(ExposedCommunication, TellsGathersFromExchanges) {
@@ -270,7 +282,7 @@ TEST(CollectiveWait, FollowsTheWaitingToTheLateRanksOwnReason) {
   const auto found = warned(diagnose(job), "collective_wait");
   ASSERT_TRUE(found.has_value());
   EXPECT_TRUE(says(*found, "mostly for rank 1"));
-  EXPECT_TRUE(says(*found, "rank 1 is a step idle because its host launches late for 15.0 ms"))
+  EXPECT_TRUE(says(*found, "rank 1 spends 15.0 ms a step idle because its host launches late"))
       << all_text(*found);
   EXPECT_TRUE(says(*found, "waiting, not bandwidth"));
   // The place is in the waiting rank's own time.

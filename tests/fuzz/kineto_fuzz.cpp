@@ -10,7 +10,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   size_t spans[2] = {0, 0};
   bool warned = false;
-  for (const size_t chunk_bytes : {size_t{1} << 20, size_t{48}}) {
+  for (const size_t chunk_bytes : {size_t{1} << 16, size_t{48}}) {
     vitrine::KinetoOptions options;
     options.threads = 1;
     options.chunk_bytes = chunk_bytes;

@@ -32,7 +32,7 @@ TEST(DiagnosisText, BeginsWithTheVerdictAndHoldsFindingFixAndWarnings) {
   const JobFacts job = starved();
   const std::string text = diagnosis_text(job, diagnose(job));
   expect_for_logs(text);
-  EXPECT_TRUE(text.starts_with("verdict: Input starvation costs most: 60.0 ms (60.0 %) a step"))
+  EXPECT_TRUE(text.starts_with("verdict: First: Input starvation, 60.0 ms (60.0 %) a step"))
       << text;
   for (const char* words :
        {"read:    2 of 2 ranks, NVIDIA H200, 4 steps",

@@ -54,9 +54,8 @@ void report(const JobView& view, Traffic traffic, RuleOutput& out) {
          longest->use->start_ns + longest->use->duration_ns});
   }
   finding.summary =
-      format("%s hold%s up the step for %s %s; compute hides %s of the transfer.",
-             gather ? "Gathers of parameters" : ("Collectives, mostly " + most).c_str(),
-             "",
+      format("%s are exposed for %s %s; compute hides %s of their transfer.",
+             gather ? "Gathers of parameters" : ("Collectives (mostly " + most + ")").c_str(),
              time_and_share(cost.transfer_ns, finding.share).c_str(),
              view.per(),
              percent(cost.hidden_share).c_str());

@@ -15,7 +15,7 @@ std::vector<ExposedUse> reductions_of_a_step(const JobView& view, const RankView
   std::map<int32_t, std::vector<ExposedUse>> by_step;
   for (const ExposedUse& one : exposed_uses(rank)) {
     if (traffic_of(*view.job, *rank.facts, *one.use) != Traffic::kGradients) continue;
-    by_step[rank.steps.empty() ? -1 : one.use->step].push_back(one);
+    by_step[one.step].push_back(one);
   }
   std::vector<ExposedUse> usual_step;
   std::vector<int64_t> counts;
@@ -132,11 +132,11 @@ void exposed_gradient_sync(const JobFacts& job, RuleOutput& out) {
   finding.title = cause.title;
   finding.confidence = cost.matched_share > 0.5 ? 0.9 : 0.5;
   set_cost(finding, view, cost.transfer_ns);
-  finding.summary = format(
-      "Gradient synchronisation holds up the step for %s %s; backward hides %s of its transfer.",
-      time_and_share(cost.transfer_ns, finding.share).c_str(),
-      view.per(),
-      percent(cost.hidden_share).c_str());
+  finding.summary =
+      format("Gradient synchronisation is exposed for %s %s; backward hides %s of its transfer.",
+             time_and_share(cost.transfer_ns, finding.share).c_str(),
+             view.per(),
+             percent(cost.hidden_share).c_str());
   if (cost.matched_share <= 0.5) {
     finding.summary +=
         " Other ranks' traces are missing, so waiting for them may be in this figure.";

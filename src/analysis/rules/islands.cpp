@@ -61,9 +61,10 @@ void islands(const JobFacts& job, RuleOutput& out) {
   finding.fix = {
       "keep tensor and expert groups within " + names.front() +
           ": tensor degree at most the island's size, ranks ordered by CUDA_VISIBLE_DEVICES",
-      "data parallel in two levels: shard within an island, replicate across (FSDP2: "
-      "fully_shard(mesh=init_device_mesh(\"cuda\", (islands, cards of an island)))); DeepSpeed: "
-      "\"zero_hpz_partition_size\" or \"mics_shard_size\" = the island's size)",
+      "data parallel in two levels, sharded within an island and replicated across: FSDP2 "
+      "fully_shard "
+      "with mesh=init_device_mesh(\"cuda\", (islands, cards of an island)); DeepSpeed "
+      "\"zero_hpz_partition_size\" or \"mics_shard_size\" = the island's size",
       "pipeline stages across the islands: they send least"};
   finding.gain = "";
   out.findings.push_back(std::move(finding));

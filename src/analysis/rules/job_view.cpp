@@ -3,9 +3,27 @@
 #include <algorithm>
 #include <map>
 
+#include "analysis/rules/traffic.h"
 #include "core/format.h"
 
 namespace vitrine {
+
+int32_t step_of(const RankView& rank, const CollectiveUse& use) {
+  // Steps are in order of start, and their numbers rise with it.
+  const auto& steps = rank.steps;
+  if (use.step >= 0) {
+    const auto at = std::lower_bound(
+        steps.begin(), steps.end(), use.step, [](auto* s, int32_t step) { return s->step < step; });
+    return at != steps.end() && (*at)->step == use.step ? use.step : -1;
+  }
+  const int64_t middle = use.start_ns + use.duration_ns / 2;
+  const auto after = std::upper_bound(
+      steps.begin(), steps.end(), middle, [](int64_t t, auto* s) { return t < s->start_ns; });
+  if (after == steps.begin()) return -1;
+  const StepFacts& step = **(after - 1);
+  return middle < step.start_ns + step.duration_ns ? step.step : -1;
+}
+
 namespace {
 
 // Steps far shorter than the longest are cut by the end of the recording, not steps.
@@ -55,13 +73,14 @@ RankView view_rank(const RankFacts& facts, size_t index, bool whole) {
 void share_exposed(RankView& rank) {
   const auto& uses = rank.facts->collectives;
   std::map<int32_t, int64_t> sums, limits;
-  for (const CollectiveUse& use : uses) sums[rank.steps.empty() ? -1 : use.step] += use.exposed_ns;
+  for (const CollectiveUse& use : uses) sums[step_of(rank, use)] += use.exposed_ns;
   if (rank.steps.empty()) limits[-1] = rank.facts->total.exposed_communication_ns;
   for (const StepFacts* step : rank.steps) {
-    limits[step->step] = step->device.exposed_communication_ns;
+    limits[step->step] =
+        std::max(step->device.exposed_communication_ns, step->time.exposed_communication_ns);
   }
   for (size_t i = 0; i < uses.size(); ++i) {
-    const int32_t key = rank.steps.empty() ? -1 : uses[i].step;
+    const int32_t key = step_of(rank, uses[i]);
     const auto limit = limits.find(key);
     double part = 1;
     if (limit != limits.end() && limit->second > 0 && limit->second < sums[key]) {
@@ -102,7 +121,7 @@ void view_collectives(const JobFacts& job, JobView& view) {
     for (size_t i = 0; i < uses.size(); ++i) {
       if (is_point_to_point(uses[i].name)) continue;
       const int64_t wait = std::max<int64_t>(rank.use_wait_ns[i], 0);
-      for (Exposed* sum : {&sums[uses[i].step], &whole}) {
+      for (Exposed* sum : {&sums[step_of(rank, uses[i])], &whole}) {
         (rank.use_wait_ns[i] < 0 ? sum->unmatched : sum->transfer) += rank.use_exposed_ns[i] - wait;
         sum->wait += wait;
       }

@@ -16,6 +16,19 @@ constexpr int64_t kShortKernelNs = 10000;
 
 int64_t host_late(const RankView& rank) { return rank.idle_for(IdleCause::kHostLaunch); }
 
+// A gap in which a thousand launches would fit is a pause of the host, not a slow launch.
+constexpr int64_t kPauseNs = 10000000;
+
+// Whether pauses hold most of the idle time; the longest gaps are all that is needed to know.
+bool mostly_pauses(const RankView& rank) {
+  int64_t pauses = 0;
+  for (const Gap& gap : rank.facts->gaps) {
+    if (gap.cause == IdleCause::kHostLaunch && gap.duration_ns >= kPauseNs)
+      pauses += gap.duration_ns;
+  }
+  return pauses * 2 > rank.facts->idle_by_cause[static_cast<size_t>(IdleCause::kHostLaunch)];
+}
+
 bool small_kernels(const RankView& rank) {
   const LaunchFacts& launch = rank.facts->launch;
   return launch.short_kernels * 2 > launch.kernels || launch.kernel_median_ns < kShortKernelNs;
@@ -93,6 +106,14 @@ void launch_bound(const JobFacts& job, RuleOutput& out) {
                         "one, so the device runs dry."
                       : "The host is busy in its own code (Python, autograd, optimizer) between "
                         "launches.";
+  if (mostly_pauses(view.ranks.front())) {
+    finding.title = "Host pauses for long";
+    finding.cause =
+        "Most of it is in single gaps of 10 ms and more, in which the host does something else "
+        "than launching: set-up, compilation, input, or another process.";
+    finding.fix.push_back(
+        "see what the host does in the longest gaps: profile(with_stack=True), py-spy");
+  }
   if (!view.has_steps) {
     // Start-up and pauses between measurements lie in the window as well.
     finding.confidence = 0.5;
@@ -124,13 +145,15 @@ void launch_bound(const JobFacts& job, RuleOutput& out) {
                                 view.ranks.front().rank});
   }
   add_gaps(view, IdleCause::kHostLaunch, 1, finding.evidence);
-  finding.fix = {
-      "PyTorch: torch.compile(model, mode=\"reduce-overhead\") or CUDA graphs "
-      "(torch.cuda.make_graphed_callables): one launch replays many kernels",
-      "a larger batch or longer sequences for each device: the same launches, more work in each",
-      "torch.optim.AdamW(..., fused=True), fused normalisation and attention "
-      "(scaled_dot_product_attention): fewer and longer kernels",
-      "keep Python off the path: no hooks, prints or per-parameter loops in the step"};
+  for (const char* way :
+       {"PyTorch: torch.compile(model, mode=\"reduce-overhead\") or CUDA graphs "
+        "(torch.cuda.make_graphed_callables): one launch replays many kernels",
+        "a larger batch or longer sequences for each device: the same launches, more work in each",
+        "torch.optim.AdamW(..., fused=True), fused normalisation and attention "
+        "(scaled_dot_product_attention): fewer and longer kernels",
+        "keep Python off the path: no hooks, prints or per-parameter loops in the step"}) {
+    finding.fix.push_back(way);
+  }
   finding.gain = "up to " + time_and_share(cost, finding.share) + " " + view.per() +
                  "; the profiler's own cost per launch is in this figure";
   out.findings.push_back(std::move(finding));

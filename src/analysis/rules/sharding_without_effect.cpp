@@ -13,7 +13,7 @@ int64_t gathered_in_forward(const RankView& rank) {
   std::map<int32_t, int64_t> by_step;
   for (const ExposedUse& one : exposed_uses(rank)) {
     if (one.use->name == "all_gather" && one.use->phase == Phase::kForward) {
-      by_step[one.use->step] += one.use->bytes;
+      by_step[one.step] += one.use->bytes;
     }
   }
   return usual(

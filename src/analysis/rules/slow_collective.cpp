@@ -18,7 +18,7 @@ int64_t slow_cost(const JobView& view) {
     for (const ExposedUse& one : exposed_uses(rank)) {
       const double lost =
           static_cast<double>(one.transfer_ns()) * slow_part(*view.job, *rank.facts, one);
-      by_step[one.use->step] += lost;
+      by_step[one.step] += lost;
       whole += lost;
     }
     costs.push_back(usual(

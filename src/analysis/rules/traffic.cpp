@@ -2,7 +2,6 @@
 #include "analysis/rules/traffic.h"
 
 #include <algorithm>
-#include <set>
 
 namespace vitrine {
 
@@ -56,15 +55,14 @@ Traffic traffic_of(const JobFacts& job, const RankFacts& rank, const CollectiveU
 }
 
 std::vector<ExposedUse> exposed_uses(const RankView& rank) {
-  std::set<int32_t> judged;
-  for (const StepFacts* step : rank.steps) judged.insert(step->step);
   const auto& uses = rank.facts->collectives;
   std::vector<ExposedUse> out;
   for (size_t i = 0; i < uses.size(); ++i) {
     if (is_point_to_point(uses[i].name)) continue;
-    if (!judged.empty() && judged.count(uses[i].step) == 0) continue;
+    const int32_t step = step_of(rank, uses[i]);
+    if (!rank.steps.empty() && step < 0) continue;
     const int64_t wait = rank.use_wait_ns[i];
-    out.push_back({&uses[i], rank.use_exposed_ns[i], std::max<int64_t>(wait, 0), wait >= 0});
+    out.push_back({&uses[i], step, rank.use_exposed_ns[i], std::max<int64_t>(wait, 0), wait >= 0});
   }
   return out;
 }
@@ -90,9 +88,9 @@ TrafficCost cost_of(const JobView& view, Traffic traffic) {
       if (traffic_of(*view.job, *rank.facts, *one.use) != traffic) continue;
       const auto moved = static_cast<double>(one.transfer_ns());
       const double kept = moved * (1 - slow_part(*view.job, *rank.facts, one));
-      by_step[one.use->step] += kept;
-      count[one.use->step] += 1;
-      wait[one.use->step] += one.wait_ns;
+      by_step[one.step] += kept;
+      count[one.step] += 1;
+      wait[one.step] += one.wait_ns;
       whole += kept;
       whole_count += 1;
       whole_wait += one.wait_ns;

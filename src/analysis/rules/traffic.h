@@ -18,9 +18,14 @@ Traffic traffic_of(const JobFacts& job, const RankFacts& rank, const CollectiveU
 // have none.
 bool computes(const JobView& view);
 
+// The judged step that launched it; of one launched before the recording or by an unmarked thread,
+// the step in which it ran. -1: none.
+int32_t step_of(const RankView& rank, const CollectiveUse& use);
+
 // A collective of one rank with what is known of its exposed time.
 struct ExposedUse {
   const CollectiveUse* use = nullptr;
+  int32_t step = -1;                    // by step_of
   int64_t exposed_ns = 0, wait_ns = 0;  // as RankView's
   bool matched = false;
   // Exposed and not known to be waiting.

@@ -36,11 +36,11 @@ OwnReason own_reason(const JobView& view, int32_t rank) {
     if (own_ns - usual_ns <= best.excess_ns) continue;
     best.kind = measure.kind;
     best.excess_ns = own_ns - usual_ns;
-    best.text = format("rank %d is %s %s for %s, the others for %s",
+    best.text = format("rank %d spends %s %s %s, the others %s",
                        rank,
+                       format_ns(static_cast<double>(own_ns)).c_str(),
                        view.per(),
                        measure.words,
-                       format_ns(static_cast<double>(own_ns)).c_str(),
                        format_ns(static_cast<double>(usual_ns)).c_str());
   }
   return best;
