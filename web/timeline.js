@@ -5,7 +5,8 @@ import {bytes, button, byId, element, exactTime, head, number, percent, plainLeg
 import {decodeRank} from './timeline_data.js';
 import {listen} from './timeline_input.js';
 import {areaSums, matchingClasses, nextMatch, related} from './timeline_query.js';
-import {kindFill, TimelineView} from './timeline_view.js';
+import {kindFill} from './timeline_paint.js';
+import {TimelineView} from './timeline_view.js';
 
 /** @typedef {import('./timeline_view.js').Where} Where @typedef {import('./timeline_data.js').RankSpans} RankSpans */
 

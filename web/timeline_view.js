@@ -3,6 +3,7 @@
 // drawn once, as dense as they are busy, so that millions cost no more than what is visible.
 import {colour, time, whole} from './format.js';
 import {lowerBound} from './timeline_data.js';
+import {kindFill, kLevels, shadeOf, shades, shortened} from './timeline_paint.js';
 
 /** @typedef {import('./timeline_data.js').RankSpans} RankSpans @typedef {import('./timeline_data.js').Track} Track */
 /** @typedef {{rank: RankSpans, place: number}} Where a span */
@@ -10,33 +11,7 @@ import {lowerBound} from './timeline_data.js';
  *   head: boolean}} Row */
 /** @typedef {{from: number, to: number, top: number, bottom: number}} Area times; rows' pixels */
 
-const kKindFills = /** @type {Object<string, string>} */ ({
-  forward: 'forward', recompute: 'recompute', backward: 'backward', optimizer: 'optimizer', kernel: 'compute',
-  gather: 'gather', reduce: 'communication', collective: 'communication', send: 'p2p', receive: 'p2p',
-  copy: 'copy', disk: 'copy', data: 'data', operation: 'operation', region: 'region', runtime: 'runtime',
-  sync: 'sync', host: 'host', step: 'line',
-});
-/** @param {string} kind */
-export const kindFill = (kind) => kKindFills[kind] || 'host';
-
 const kRow = {head: 22, device: 20, host: 15, gap: 2, laneGap: 6, rankGap: 10, axis: 40};
-const kLevels = 5;  // of density
-
-/** @param {string} hex "#rrggbb" @returns {[number, number, number]} */
-function rgb(hex) {
-  const value = parseInt(hex.slice(1), 16);
-  return [value >> 16 & 255, value >> 8 & 255, value & 255];
-}
-
-/** @param {string} a @param {string} b @param {number} part of b */
-function mixed(a, b, part) {
-  const [x, y] = [rgb(a), rgb(b)];
-  return `rgb(${x.map((v, i) => Math.round(v + (y[i] - v) * part)).join(',')})`;
-}
-
-/** Neighbours of one kind get lighter and darker shades by their names. @param {number} cls */
-const shadeOf = (cls) => ((cls * 2654435761) >>> 8) % 3;
-
 export class TimelineView {
   /** @param {HTMLCanvasElement} canvas @param {string[]} kinds @param {number} end */
   constructor(canvas, kinds, end) {
@@ -147,7 +122,7 @@ export class TimelineView {
     c.textBaseline = 'middle';
     this.ink = {text: colour('ink'), soft: colour('soft'), faint: colour('faint'), line: colour('line'),
                 grid: colour('grid'), panel: colour('panel'), accent: colour('accent')};
-    this.fills = this.kinds.map((kind) => this.shades(colour(kindFill(kind))));
+    this.fills = this.kinds.map((kind) => shades(colour(kindFill(kind))));
     c.save();
     c.beginPath();
     c.rect(0, kRow.axis, this.width, this.height - kRow.axis);
@@ -165,19 +140,6 @@ export class TimelineView {
     c.restore();
     this.drawAxis(c);
     this.drawScrollbar(c);
-  }
-
-  /** Per shade and density: [shade][level], and the ink on it. @param {string} base */
-  shades(base) {
-    const panel = colour('panel');
-    const dark = rgb(base).reduce((sum, v, i) => sum + v * [0.299, 0.587, 0.114][i], 0) < 140;
-    return {
-      levels: [0, 1, 2].map((shade) => {
-        const own = shade === 0 ? base : mixed(base, shade === 1 ? '#ffffff' : '#000000', 0.16);
-        const hex = shade === 0 ? base : '#' + (own.match(/\d+/g) || []).map((v) => Number(v).toString(16).padStart(2, '0')).join('');
-        return Array.from({length: kLevels}, (_, level) => mixed(panel, hex, 0.3 + (0.7 * (level + 1)) / kLevels));
-      }),
-      ink: dark ? '#ffffff' : '#10151c', pale: mixed(panel, base, 0.22)};
   }
 
   /** @param {CanvasRenderingContext2D} c */
@@ -459,15 +421,3 @@ export class TimelineView {
 }
 
 export const kGeometry = kRow;
-
-/** @param {CanvasRenderingContext2D} c @param {string|undefined} text @param {number} room */
-function shortened(c, text, room) {
-  if (!text) return '';
-  const most = Math.floor(room / 5.2);
-  let out = text.length > most ? text.slice(0, most) : text;
-  while (out.length > 2 && c.measureText(out + (out.length < text.length ? '…' : '')).width > room) {
-    out = out.slice(0, Math.max(1, out.length - 1 - (out.length >> 3)));
-  }
-  if (out.length < Math.min(4, text.length)) return '';
-  return out.length < text.length ? out + '…' : out;
-}

@@ -7,6 +7,8 @@ namespace vitrine {
 
 namespace {
 
+constexpr size_t kMostPointsOfPage = 60000;
+
 // One rank. Layers: the categories, then what has none.
 struct Curve {
   int32_t rank = -1;  // -1: a snapshot that belongs to no rank
@@ -29,11 +31,26 @@ std::array<int64_t, kMemoryCategories + 1> layers_of(const MemoryByCategory& byt
   return out;
 }
 
+// At most `most`, each the largest of its stretch, so that no peak is lost.
+std::vector<MemoryPoint> thinned(const std::vector<MemoryPoint>& points, size_t most) {
+  if (points.size() <= most) return points;
+  std::vector<MemoryPoint> out;
+  for (size_t part = 0; part < most; ++part) {
+    const auto place = [&](size_t i) {
+      return points.begin() + static_cast<ptrdiff_t>(i * points.size() / most);
+    };
+    out.push_back(*std::max_element(place(part), place(part + 1), [](const auto& a, const auto& b) {
+      return a.allocated < b.allocated;
+    }));
+  }
+  return out;
+}
+
 // `shift` is added to its times.
-Curve curve_of(int32_t rank, const MemoryFacts& facts, int64_t shift) {
+Curve curve_of(int32_t rank, const MemoryFacts& facts, int64_t shift, size_t most) {
   Curve out;
   out.rank = rank, out.source = facts.source;
-  for (const MemoryPoint& point : facts.curve) {
+  for (const MemoryPoint& point : thinned(facts.curve, most)) {
     out.times.push_back(point.time_ns + shift);
     out.reserved.push_back(point.reserved);
     out.layers.push_back(layers_of(point.by_category, point.unknown));
@@ -66,12 +83,15 @@ int64_t shift_of(int32_t rank, const MemoryFacts& facts, const PageClock& clock)
 std::vector<Curve> curves(const ReportInput& input, const PageClock& clock) {
   std::vector<Curve> out;
   if (input.job != nullptr) {
+    const size_t most =
+        kMostPointsOfPage / (1 + input.job->ranks.size() + input.job->loose_memory.size());
     for (const RankFacts& rank : input.job->ranks) {
       if (!rank.memory.known) continue;
-      out.push_back(curve_of(rank.rank, rank.memory, shift_of(rank.rank, rank.memory, clock)));
+      out.push_back(
+          curve_of(rank.rank, rank.memory, shift_of(rank.rank, rank.memory, clock), most));
     }
     for (const MemoryFacts& loose : input.job->loose_memory) {
-      if (loose.known) out.push_back(curve_of(-1, loose, shift_of(-1, loose, clock)));
+      if (loose.known) out.push_back(curve_of(-1, loose, shift_of(-1, loose, clock), most));
     }
   }
   // The ledger saw the whole run, the samples a window of it.

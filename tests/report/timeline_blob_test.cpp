@@ -5,6 +5,10 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include <map>
+#include <set>
+#include <tuple>
+
 #include "core/json.h"
 #include "timeline/synthetic_run.h"
 
