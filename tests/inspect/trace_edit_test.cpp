@@ -67,7 +67,8 @@ TEST_F(TraceEdit, ATimeCutKeepsWhatOverlapsAndEveryArgument) {
   EXPECT_EQ(cut["baseTimeNanoseconds"], 5000000);
   EXPECT_EQ(cut["distributedInfo"]["world_size"], 2);
   for (const Json& event : cut["traceEvents"]) {
-    if (event.value("cat", "") == "kernel") EXPECT_EQ(event["args"]["odd"][1]["a"], 2);
+    if (event.value("cat", "") != "kernel") continue;
+    EXPECT_EQ(event["args"]["odd"][1]["a"], 2);
   }
 }
 
@@ -132,9 +133,12 @@ TEST_F(TraceEdit, MergedRanksShareNoNumbersAndStandOnOneClock) {
       pids_of_correlation[event["args"]["correlation"].get<int64_t>()].insert(rank);
     }
     // 2000 ns later by its base, 500 earlier by its clock; the decimals stay.
-    if (event["name"] == "second")
+    if (event["name"] == "second") {
       EXPECT_DOUBLE_EQ(event["ts"].get<double>(), rank == 0 ? 1250.0 : 1251.5);
-    if (event["name"] == "first \"quoted\"") EXPECT_DOUBLE_EQ(event["dur"].get<double>(), 50.123);
+    }
+    if (event["name"] == "first \"quoted\"") {
+      EXPECT_DOUBLE_EQ(event["dur"].get<double>(), 50.123);
+    }
   }
   EXPECT_EQ(pids_of_correlation.size(), 4u);
   for (const auto& [correlation, ranks] : pids_of_correlation) EXPECT_EQ(ranks.size(), 1u);
