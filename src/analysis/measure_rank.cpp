@@ -1,5 +1,6 @@
 // The walks over a timeline, once each, and the parts that read them.
 #include <algorithm>
+#include <future>
 #include <limits>
 
 #include "analysis/rank_parts.h"
@@ -127,13 +128,10 @@ RankFacts measure_host_only(const RankTimeline& timeline,
   return out;
 }
 
-}  // namespace
-
-RankFacts measure_rank(const RankTimeline& timeline) {
+RankFacts measure_all_but_memory(const RankTimeline& timeline) {
   RankFacts out;
   take_header(timeline, out);
   measure_counters(timeline, out);
-  out.memory = measure_memory(timeline);
   const SpanOrder order(timeline.spans);
   const StepIndex steps(timeline.spans, order);
   HostWalk host = walk_host(timeline, order, steps);
@@ -162,6 +160,17 @@ RankFacts measure_rank(const RankTimeline& timeline) {
   outline_work(view, out);
   explain_recompute(view, out);
   explain_phases(view, out);
+  return out;
+}
+
+}  // namespace
+
+RankFacts measure_rank(const RankTimeline& timeline) {
+  // Takes as long as all the rest where every allocation is recorded.
+  std::future<MemoryFacts> memory =
+      std::async(std::launch::async, [&timeline] { return measure_memory(timeline); });
+  RankFacts out = measure_all_but_memory(timeline);
+  out.memory = memory.get();
   return out;
 }
 

@@ -66,7 +66,10 @@ const std::vector<Truth>& truths() {
         "too few micro-batches",
         "stage 0 host-bound",
         "= 0.333"}},
-      {"fsdp_checkpointed", "recompute_unneeded", {}, {"Recomputation seen", "inside backward"}},
+      {"fsdp_checkpointed",
+       "recompute_unneeded",
+       {},
+       {"Recomputation", "run again inside backward"}},
       {"ddp_healthy_no_p2p", "slow_collective", {}, {"Slow link", "NVLink of NVIDIA H200"}}};
   return all;
 }

@@ -95,7 +95,7 @@ TEST_F(TraceEdit, AnEmptyPartIsRefused) {
   options.from_ns = 1000000;
   EXPECT_THAT(message_of<ConfigError>(
                   [&] { cut_trace(write("a.json", kTrace), options, folder_ / "b.json"); }),
-              HasSubstr("260 us"));
+              HasSubstr("260.0 us"));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "b.json"));
 }
 
