@@ -6,7 +6,7 @@ packages=(g++ cmake ninja-build ccache pkg-config git
   nlohmann-json3-dev libcli11-dev libdnnl-dev libgloo-dev libssl-dev zlib1g-dev libsqlite3-dev libisal-dev
   libavformat-dev libavcodec-dev libavutil-dev libswscale-dev libpng-dev libgif-dev)
 if [ "${1:-}" = --tests ]; then
-  packages+=(libgtest-dev python3-minimal iproute2 clang-format clang-tidy)
+  packages+=(libgtest-dev python3 iproute2 clang clang-format clang-tidy libclang-rt-dev)
   # For the report's page; Node.js may have come from elsewhere than Debian.
   command -v chromium >/dev/null || packages+=(chromium)
   command -v node >/dev/null || packages+=(nodejs)
