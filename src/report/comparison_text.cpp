@@ -19,7 +19,7 @@ void write_row(const ComparedRow& row, bool bytes, std::string& out) {
   const std::string a = row.in_a ? quantity(row.a, bytes, false) : "-";
   const std::string b = row.in_b ? quantity(row.b, bytes, false) : "-";
   std::string share = bytes ? "" : format("%+.0f %%", 100 * row.share);
-  const std::string head = format("  %11s %11s %11s %8s  ",
+  const std::string head = format("  %11s %11s %11s %9s  ",
                                   a.c_str(),
                                   b.c_str(),
                                   quantity(row.difference, bytes, true).c_str(),
@@ -34,21 +34,20 @@ void write_table(const char* title,
                  size_t most,
                  bool bytes,
                  std::string& out) {
-  bool any = false;
-  size_t shown = 0;
+  size_t found = 0;
   for (const ComparedRow& row : rows) {
     if (row.a == 0 && row.b == 0) continue;
-    if (!any) {
-      out +=
-          format("\n%s\n  %11s %11s %11s %8s\n", title, "a", "b", "b - a", bytes ? "" : "of step");
+    if (found == 0) {
+      out += format(
+          "\n%s\n  %11s %11s %11s %9s\n", title, "a", "b", "b - a", bytes ? "" : "of change");
     }
-    any = true;
-    if (shown++ == most) {
-      out += format("  ... and %zu more\n", rows.size() - most);
-      break;
-    }
-    write_row(row, bytes, out);
+    if (found++ < most) write_row(row, bytes, out);
   }
+  if (found > most) out += format("  ... and %zu more\n", found - most);
+}
+
+std::string ranks_of(const std::string& name, size_t ranks) {
+  return name + format(" (%zu rank%s)", ranks, ranks == 1 ? "" : "s");
 }
 
 }  // namespace
@@ -56,8 +55,8 @@ void write_table(const char* title,
 std::string comparison_text(const Comparison& comparison, size_t rows) {
   std::string out;
   append_lines(out, "", comparison.summary);
-  append_lines(out, "a: ", format("%s (%zu ranks)", comparison.name_a.c_str(), comparison.ranks_a));
-  append_lines(out, "b: ", format("%s (%zu ranks)", comparison.name_b.c_str(), comparison.ranks_b));
+  append_lines(out, "a: ", ranks_of(comparison.name_a, comparison.ranks_a));
+  append_lines(out, "b: ", ranks_of(comparison.name_b, comparison.ranks_b));
   for (const std::string& note : comparison.notes) append_lines(out, "note: ", note);
   const char* per = comparison.per_step ? "a step and rank" : "the recording, a rank";
   out += format("\ntimes are of %s\n", per);
