@@ -1,4 +1,5 @@
 // vitrine report: one self-contained page about a job, traced by others or run by Vitrine.
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -32,31 +33,29 @@ std::string read_sentence(const JobFacts& job) {
 }
 
 std::string write_trace_report(const std::vector<std::string>& paths, const std::string& output) {
-  ReportInput input;
   std::mutex mutex;
+  std::vector<std::pair<std::string, TimelineBlob>> drawn;  // with the paths of their files
   size_t traces = 0;
   for (const Input& one : find_inputs(paths).inputs) {
     traces += one.kind == InputKind::kKineto || one.kind == InputKind::kNsys ? 1 : 0;
   }
   const TimelineBlobOptions blob = blob_options(traces);
   InspectOptions options;
-  options.visit = [&](const RankTimeline& timeline) {
+  options.visit = [&](const RankTimeline& timeline, const Input& file) {
     TimelineBlob encoded = encode_timeline(timeline, blob);
     const std::lock_guard lock(mutex);
-    input.timelines.push_back(std::move(encoded));
+    drawn.emplace_back(file.path, std::move(encoded));
   };
   const JobFacts job = inspect_job(paths, options);
   const Diagnosis diagnosis = diagnose(job);
-  // In the ranks' order, and no rank that the job left out as a second window.
-  std::vector<TimelineBlob> shown;
+  ReportInput input;
+  // In the ranks' order; a second file of a rank, which the job leaves out, is not drawn either.
   for (const RankFacts& rank : job.ranks) {
-    for (TimelineBlob& encoded : input.timelines) {
-      if (encoded.rank != rank.rank || encoded.base64.empty()) continue;
-      shown.push_back(std::move(encoded));
-      break;
-    }
+    const auto it = std::find_if(drawn.begin(), drawn.end(), [&](const auto& one) {
+      return one.first == rank.path && one.second.rank == rank.rank;
+    });
+    if (it != drawn.end()) input.timelines.push_back(std::move(it->second));
   }
-  input.timelines = std::move(shown);
   input.title = title_of(paths.front());
   input.subtitle = read_sentence(job);
   input.job = &job, input.diagnosis = &diagnosis;
@@ -87,7 +86,8 @@ void add_report(CLI::App& app, CommandAction& action) {
       "  vitrine report runs/demo");
   command->callback([a, &action] {
     action = [a] {
-      const bool own_run = a->paths.size() == 1 && fs::exists(fs::path(a->paths[0]) / "run.json");
+      const bool own_run = a->paths.size() == 1 &&
+                           find_inputs(a->paths).inputs.front().kind == InputKind::kRunFolder;
       const std::string written =
           own_run ? write_run_report(a->paths[0], a->output)
                   : write_trace_report(a->paths, a->output.empty() ? "report.html" : a->output);

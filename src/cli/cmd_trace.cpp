@@ -11,6 +11,7 @@
 #include "core/format.h"
 #include "inspect/inspect.h"
 #include "inspect/trace_edit.h"
+#include "readers/decimal.h"
 #include "readers/inputs.h"
 
 namespace vitrine {
@@ -18,28 +19,24 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// "1.5s", "250ms", "40us", "1000" (ns) -> ns.
+// "1.5s", "250ms", "40us", "1000ns" -> ns, exactly.
 int64_t duration_from_text(const std::string& text, const char* option) {
-  size_t used = 0;
-  double number = 0;
-  try {
-    number = std::stod(text, &used);
-  } catch (const std::exception&) {
-    used = 0;
+  const size_t digits = text.find_first_not_of("0123456789.");
+  const std::string number = text.substr(0, digits),
+                    unit = text.substr(std::min(digits, text.size()));
+  const char* exponent = unit == "s"    ? "e6"
+                         : unit == "ms" ? "e3"
+                         : unit == "us" ? ""
+                         : unit == "ns" ? "e-3"
+                                        : nullptr;
+  int64_t ns = 0;
+  if (number.empty() || exponent == nullptr || !microseconds_to_ns(number + exponent, ns)) {
+    throw UsageError(std::string(option) +
+                     " takes a time since the trace's first event such as 1.5s, 250ms or 40us, "
+                     "not \"" +
+                     text + "\"");
   }
-  const std::string unit = text.substr(used);
-  const double scale = unit == "s"                    ? 1e9
-                       : unit == "ms"                 ? 1e6
-                       : unit == "us"                 ? 1e3
-                       : unit == "ns" || unit.empty() ? 1
-                                                      : 0;
-  if (used == 0 || scale == 0 || !(number >= 0) || number * scale > 9e18) {
-    throw UsageError(
-        std::string(option) +
-        " takes a time since the trace's first event such as 1.5s, 250ms or 40us, not \"" + text +
-        "\"");
-  }
-  return static_cast<int64_t>(number * scale + 0.5);
+  return ns;
 }
 
 // "4" or "4:6".
@@ -172,6 +169,14 @@ int cut(const CutArguments& a) {
     files = std::move(chosen);
   }
   const bool folder = files.size() > 1;
+  std::set<std::string> names;
+  for (const std::string& file : files) {
+    if (!names.insert(fs::path(file).filename().string()).second) {
+      throw UsageError("several of the traces are called " + fs::path(file).filename().string() +
+                       ": they would overwrite each other in " + a.output +
+                       "; cut them one by one");
+    }
+  }
   if (folder) fs::create_directories(a.output);
   for (const std::string& file : files) {
     const std::string output =

@@ -22,8 +22,10 @@ void restart_with_passive_waits(char** argv) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app{"Train large models and video world models with ZeRO; see where time and memory went, in runs "
-               "of Vitrine, PyTorch and Nsight Systems."};
+  CLI::App app{
+      "Train large models and video world models with ZeRO; see where time and memory went, in "
+      "runs "
+      "of Vitrine, PyTorch and Nsight Systems."};
   app.set_version_flag("--version", "vitrine " VITRINE_VERSION);
   app.require_subcommand(1);
   app.footer("`vitrine COMMAND --help` shows each command with an example.");

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -20,11 +21,26 @@ namespace vitrine {
 
 namespace {
 
+// What is kept of an allocator's snapshot, which itself can be as large as its file.
+struct Snapshot {
+  int32_t rank = -1;
+  std::vector<std::string> warnings;
+  MemoryFacts facts;
+};
+
+Snapshot measured(const std::string& path) {
+  AllocatorSnapshot snapshot = read_memory_snapshot(path);
+  Snapshot out{snapshot.rank, std::move(snapshot.warnings), measure_memory(snapshot)};
+  for (std::string& warning : out.warnings) warning = path + ": " + warning;
+  out.facts.notes.insert(out.facts.notes.begin(), "from " + path);
+  return out;
+}
+
 // What the readers have gathered; entries stand at the place of their file, so that the outcome
 // does not depend on who was quicker.
 struct Gathered {
   std::vector<std::vector<RankFacts>> ranks;
-  std::vector<std::vector<AllocatorSnapshot>> snapshots;
+  std::vector<std::vector<Snapshot>> snapshots;
   std::vector<std::vector<Topology>> topologies;
   std::vector<std::vector<NcclFacts>> logs;
   std::vector<std::string> failures;  // "" = read
@@ -33,18 +49,14 @@ struct Gathered {
       : ranks(files), snapshots(files), topologies(files), logs(files), failures(files) {}
 };
 
-void read_one(const Input& input, size_t at, const InspectOptions& options, Gathered& out) {
+// The timelines of a trace; everything else goes to `out`.
+std::vector<RankTimeline> read_one(const Input& input, size_t at, Gathered& out) {
   switch (input.kind) {
     case InputKind::kKineto:
     case InputKind::kNsys:
-      for (const RankTimeline& timeline : read_timelines(input)) {
-        out.ranks[at].push_back(measure_rank(timeline));
-        out.ranks[at].back().path = input.path;
-        if (options.visit) options.visit(timeline);
-      }
-      break;
+      return read_timelines(input);
     case InputKind::kMemorySnapshot:
-      out.snapshots[at].push_back(read_memory_snapshot(input.path));
+      out.snapshots[at].push_back(measured(input.path));
       break;
     case InputKind::kNcclLog:
       out.logs[at].push_back(read_nccl_log(input.path));
@@ -55,6 +67,26 @@ void read_one(const Input& input, size_t at, const InspectOptions& options, Gath
     case InputKind::kRunFolder:
       break;  // its traces are inputs of their own
   }
+  return {};
+}
+
+// A file that can't be read, or is too large for the memory there is, is one file's failure.
+void take_one(const Input& input, size_t at, const InspectOptions& options, Gathered& out) {
+  std::vector<RankTimeline> timelines;
+  try {
+    timelines = read_one(input, at, out);
+    for (const RankTimeline& timeline : timelines) {
+      out.ranks[at].push_back(measure_rank(timeline));
+      out.ranks[at].back().path = input.path;
+    }
+  } catch (const IoError& error) {
+    out.failures[at] = error.what();
+  } catch (const std::bad_alloc&) {
+    out.ranks[at].clear();
+    out.failures[at] = input.path + " is too large for the memory of this machine";
+  }
+  if (!options.visit || !out.failures[at].empty()) return;
+  for (const RankTimeline& timeline : timelines) options.visit(timeline, input);
 }
 
 void read_all(const std::vector<Input>& inputs, const InspectOptions& options, Gathered& out) {
@@ -64,9 +96,7 @@ void read_all(const std::vector<Input>& inputs, const InspectOptions& options, G
   const auto work = [&] {
     for (size_t at = next++; at < inputs.size(); at = next++) {
       try {
-        read_one(inputs[at], at, options, out);
-      } catch (const IoError& error) {
-        out.failures[at] = error.what();
+        take_one(inputs[at], at, options, out);
       } catch (...) {
         const std::lock_guard lock(mutex);
         if (!stopped) stopped = std::current_exception();
@@ -76,10 +106,11 @@ void read_all(const std::vector<Input>& inputs, const InspectOptions& options, G
   };
   const auto count =
       std::min(inputs.size(), static_cast<size_t>(std::max(1, options.files_at_once)));
-  std::vector<std::thread> others;
-  for (size_t i = 1; i < count; ++i) others.emplace_back(work);
-  work();
-  for (std::thread& other : others) other.join();
+  {
+    std::vector<std::jthread> others;
+    for (size_t i = 1; i < count; ++i) others.emplace_back(work);
+    work();
+  }
   if (stopped) std::rethrow_exception(stopped);
 }
 
@@ -93,24 +124,20 @@ std::vector<T> flatten(std::vector<std::vector<T>>& parts) {
 }
 
 // An allocator's own account is finer than the profiler's events: it replaces them.
-void give_snapshots(std::vector<AllocatorSnapshot>& snapshots,
-                    std::vector<RankFacts>& ranks,
-                    std::vector<MemoryFacts>& loose) {
-  for (const AllocatorSnapshot& snapshot : snapshots) {
-    MemoryFacts facts = measure_memory(snapshot);
+void give_snapshots(std::vector<Snapshot>& snapshots, JobFacts& job) {
+  for (Snapshot& snapshot : snapshots) {
     RankFacts* owner = nullptr;
-    for (RankFacts& rank : ranks) {
-      if (rank.rank == snapshot.rank || (snapshot.rank < 0 && ranks.size() == 1)) owner = &rank;
+    for (RankFacts& rank : job.ranks) {
+      if (rank.rank == snapshot.rank || (snapshot.rank < 0 && job.ranks.size() == 1)) owner = &rank;
     }
+    std::vector<std::string>& warnings = owner != nullptr ? owner->warnings : job.warnings;
+    for (std::string& warning : snapshot.warnings) warnings.push_back(std::move(warning));
     if (owner == nullptr) {
-      loose.push_back(std::move(facts));
+      job.loose_memory.push_back(std::move(snapshot.facts));
       continue;
     }
-    if (facts.capacity == 0) facts.capacity = owner->memory.capacity;
-    owner->memory = std::move(facts);
-    for (const std::string& warning : snapshot.warnings) {
-      owner->warnings.push_back(snapshot.source + ": " + warning);
-    }
+    if (snapshot.facts.capacity == 0) snapshot.facts.capacity = owner->memory.capacity;
+    owner->memory = std::move(snapshot.facts);
   }
 }
 
@@ -129,7 +156,7 @@ JobFacts inspect_job(const std::vector<std::string>& paths, const InspectOptions
   read_all(list.inputs, options, gathered);
 
   std::vector<RankFacts> ranks = flatten(gathered.ranks);
-  std::vector<AllocatorSnapshot> snapshots = flatten(gathered.snapshots);
+  std::vector<Snapshot> snapshots = flatten(gathered.snapshots);
   std::vector<Topology> topologies = flatten(gathered.topologies);
   std::vector<NcclFacts> logs = flatten(gathered.logs);
   std::vector<std::string> warnings = std::move(list.warnings);
@@ -140,10 +167,8 @@ JobFacts inspect_job(const std::vector<std::string>& paths, const InspectOptions
     }
     warnings.push_back("left out: " + failure);
   }
-  std::vector<MemoryFacts> loose;
-  give_snapshots(snapshots, ranks, loose);
   JobFacts job = measure_job(std::move(ranks), std::move(topologies), std::move(logs));
-  job.loose_memory = std::move(loose);
+  give_snapshots(snapshots, job);
   job.warnings.insert(job.warnings.begin(), warnings.begin(), warnings.end());
   return job;
 }

@@ -14,7 +14,7 @@ namespace vitrine {
 struct InspectOptions {
   // Called for every rank while its timeline is in memory, from several threads at once, in no
   // order. What it throws ends the inspection.
-  std::function<void(const RankTimeline&)> visit;
+  std::function<void(const RankTimeline&, const Input&)> visit;
   int files_at_once = 2;  // bounds the memory: so many timelines are held
 };
 

@@ -130,30 +130,37 @@ std::string whole_text(const std::string& path) {
 RawTrace::RawTrace(const std::string& path) : path_(path), text_(whole_text(path)) {
   Cursor cursor(path_, {text_.data(), text_.size() - json_scan::kPadding});
   if (cursor.peek() == '[') {  // the bare list of old viewers
-    events_ = cursor.value();
+    events_.push_back(cursor.value());
     return;
   }
   cursor.each('{', '}', [&] {
     const std::string_view key = cursor.key(), token = cursor.value();
-    if (key == "traceEvents") {
-      events_ = token;
+    if (key == "traceEvents" && token.front() == '[') {
+      events_.push_back(token);
     } else if (key == "baseTimeNanoseconds") {
       base_ns_ = first_integer(token);
     } else {
       header_.emplace_back(key, token);
     }
   });
-  if (events_.empty() || events_.front() != '[') {
+  if (events_.empty()) {
     throw IoError(path + " is JSON, but no Chrome trace: it has no \"traceEvents\"");
   }
 }
 
 void RawTrace::for_each_event(const std::function<void(const RawEvent&)>& visit) const {
-  Cursor cursor(path_, events_);
-  cursor.each('[', ']', [&] {
-    const std::string_view entry = cursor.value();
-    if (entry.front() == '{') visit(read_event(path_, entry));
-  });
+  for (const std::string_view list : events_) {
+    Cursor cursor(path_, list);
+    cursor.each('[', ']', [&] {
+      const std::string_view entry = cursor.value();
+      if (entry.front() == '{') visit(read_event(path_, entry));
+    });
+  }
+}
+
+std::string_view unquoted(std::string_view token) {
+  if (token.size() >= 2 && token.front() == '"') return token.substr(1, token.size() - 2);
+  return token;
 }
 
 std::string with_tokens(const RawEvent& event,

@@ -1,4 +1,5 @@
-// A Chrome trace event by event as it stands in the file: for commands that pass events on.
+// A Chrome trace event by event as it stands in the file: for commands that pass events on. The
+// whole (inflated) text is held in memory.
 #pragma once
 
 #include <cstdint>
@@ -34,10 +35,13 @@ class RawTrace {
 
  private:
   std::string path_, text_;
-  std::string_view events_;  // the list, in text_
+  std::vector<std::string_view> events_;  // the lists, in text_; some files have two
   std::vector<std::pair<std::string, std::string>> header_;
   int64_t base_ns_ = 0;
 };
+
+// A string's token without its quotes; other tokens as they are.
+std::string_view unquoted(std::string_view token);
 
 // `event.text` with tokens replaced. Every `token` is a view into it; empty ones are left out.
 std::string with_tokens(const RawEvent& event,

@@ -21,11 +21,6 @@ struct Window {
   }
 };
 
-std::string_view unquoted(std::string_view token) {
-  if (token.size() >= 2 && token.front() == '"') return token.substr(1, token.size() - 2);
-  return token;
-}
-
 struct Survey {
   int64_t first_ns = std::numeric_limits<int64_t>::max();
   int64_t last_ns = std::numeric_limits<int64_t>::min();
@@ -51,10 +46,17 @@ Survey survey(const RawTrace& trace) {
   return out;
 }
 
+// Stops at the end of int64.
+int64_t later(int64_t time, int64_t by) {
+  int64_t sum = 0;
+  if (!__builtin_add_overflow(time, by, &sum)) return sum;
+  return by > 0 ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int64_t>::min();
+}
+
 Window window_of(const Survey& seen, const CutOptions& options, const std::string& path) {
   Window window{std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()};
-  if (options.from_ns != window.begin_ns) window.begin_ns = seen.first_ns + options.from_ns;
-  if (options.to_ns != window.end_ns) window.end_ns = seen.first_ns + options.to_ns;
+  if (options.from_ns != window.begin_ns) window.begin_ns = later(seen.first_ns, options.from_ns);
+  if (options.to_ns != window.end_ns) window.end_ns = later(seen.first_ns, options.to_ns);
   if (options.first_step < 0) return window;
   Window steps{std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min()};
   std::vector<std::string> names;

@@ -30,7 +30,9 @@ CutResult cut_trace(const std::string& path, const CutOptions& options, const st
 struct MergeInput {
   std::string path;
   int32_t rank = 0;
-  int64_t offset_ns = 0;  // added to its times: RankClock::offset_ns
+  // Added to its times as they stand it gives those of the first input: RankClock::offset_ns, which
+  // holds the distance of their baseTimeNanoseconds too.
+  int64_t offset_ns = 0;
 };
 
 // All into one file: times on the first input's clock, process numbers "<rank + 1>0000..." of their

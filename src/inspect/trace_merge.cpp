@@ -12,11 +12,6 @@ namespace vitrine {
 
 namespace {
 
-std::string_view unquoted(std::string_view token) {
-  if (token.size() >= 2 && token.front() == '"') return token.substr(1, token.size() - 2);
-  return token;
-}
-
 std::string microseconds(int64_t ns) {
   const bool negative = ns < 0;
   // In unsigned arithmetic, since the smallest int64 has no positive counterpart.
@@ -52,10 +47,10 @@ class Merger {
  public:
   explicit Merger(TextSink& sink) : sink_(sink) {}
 
-  void add(const RawTrace& trace, const MergeInput& input, int64_t base_ns) {
+  void add(const RawTrace& trace, const MergeInput& input) {
     pids_.clear();
     rank_ = input.rank;
-    shift_ns_ = trace.base_ns() - base_ns + input.offset_ns;
+    shift_ns_ = input.offset_ns;
     trace.for_each_event([&](const RawEvent& event) { pass(event); });
     correlations_.next_rank(), flows_.next_rank(), externals_.next_rank();
     for (const auto& [pid, number] : pids_) {
@@ -131,21 +126,21 @@ int64_t merge_traces(const std::vector<MergeInput>& inputs, const std::string& o
   if (inputs.empty()) throw IoError("no trace to merge");
   TextSink sink(output);
   Merger merger(sink);
-  int64_t base_ns = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const RawTrace trace(inputs[i].path);
     if (i == 0) {
-      base_ns = trace.base_ns();
       sink << "{\n";
       for (const auto& [key, text] : trace.header()) {
         // What is said of one rank only would be false of the whole.
         if (key == "distributedInfo" || key == "traceName") continue;
         sink << "\"" << key << "\": " << text << ",\n";
       }
-      if (base_ns != 0) sink << "\"baseTimeNanoseconds\": " << base_ns << ",\n";
+      if (trace.base_ns() != 0) {
+        sink << "\"baseTimeNanoseconds\": " << trace.base_ns() << ",\n";
+      }
       sink << "\"traceEvents\": [";
     }
-    merger.add(trace, inputs[i], base_ns);
+    merger.add(trace, inputs[i]);
   }
   sink << "\n]\n}\n";
   sink.finish();

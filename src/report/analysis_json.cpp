@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "report/job_warnings.h"
+
 namespace vitrine {
 
 namespace {
@@ -51,10 +53,14 @@ Json causes(const IdleByCause& ns) {
   return out;
 }
 
+// Numbers from 0 on; less means not known.
+Json known(int64_t number) { return number >= 0 ? Json(number) : Json(nullptr); }
+Json known_bytes(int64_t bytes) { return bytes > 0 ? Json(bytes) : Json(nullptr); }
+
 Json step_json(const StepFacts& step) {
   Json out = parts(step.time);
   out["name"] = step.name;
-  out["step"] = step.step;
+  out["step"] = known(step.step);
   out["start_ns"] = step.start_ns;
   out["duration_ns"] = step.duration_ns;
   out["device"] = parts(step.device);
@@ -121,7 +127,7 @@ Json gap_json(const Gap& gap) {
           {"duration_ns", gap.duration_ns},
           {"cause", idle_cause_name(gap.cause)},
           {"what", gap.what},
-          {"step", gap.step}};
+          {"step", known(gap.step)}};
 }
 
 Json holder_json(const MemoryHolder& holder) {
@@ -139,7 +145,8 @@ Json by_category(const MemoryPoint& point) {
 }
 
 Json memory_json(const MemoryFacts& memory) {
-  if (!memory.known) return nullptr;
+  if (!memory.known && memory.notes.empty()) return nullptr;
+  if (!memory.known) return {{"source", memory.source}, {"notes", memory.notes}};
   Json out = {{"source", memory.source},
               {"peak_allocated_bytes", memory.peak_allocated},
               {"peak_time_ns", memory.peak_time_ns},
@@ -184,14 +191,14 @@ Json collective_use_json(const RankFacts& rank, const CollectiveUse& use) {
   const bool grouped = use.group >= 0 && static_cast<size_t>(use.group) < rank.groups.size();
   return {{"name", use.name},
           {"group", grouped ? rank.groups[static_cast<size_t>(use.group)].name : ""},
-          {"sequence", use.sequence},
-          {"step", use.step},
+          {"sequence", known(use.sequence)},
+          {"step", known(use.step)},
           {"start_ns", use.start_ns},
           {"duration_ns", use.duration_ns},
           {"exposed_ns", use.exposed_ns},
           {"phase", phase_name(use.phase)},
-          {"bytes", use.bytes},
-          {"peer", use.peer}};
+          {"bytes", known_bytes(use.bytes)},
+          {"peer", known(use.peer)}};
 }
 
 Json rank_json(const JobFacts& job, size_t index, size_t most) {
@@ -266,9 +273,9 @@ Json matched_json(const JobFacts& job, const MatchedCollective& collective) {
   }
   return {{"name", collective.name},
           {"group", collective.group},
-          {"sequence", collective.sequence},
-          {"step", collective.step},
-          {"bytes", collective.bytes},
+          {"sequence", known(collective.sequence)},
+          {"step", known(collective.step)},
+          {"bytes", known_bytes(collective.bytes)},
           {"whole", collective.whole},
           {"transfer_ns", collective.transfer_ns},
           {"arrival_skew_ns", collective.arrival_skew_ns},
@@ -288,7 +295,7 @@ Json kind_json(const CollectiveKind& kind) {
           {"ranks", kind.ranks},
           {"count", kind.count},
           {"unmatched", kind.unmatched},
-          {"bytes", kind.bytes},
+          {"bytes", known_bytes(kind.bytes)},
           {"total_ns", kind.total_ns},
           {"exposed_ns", kind.exposed_ns},
           {"wait_ns", kind.wait_ns},
@@ -387,23 +394,13 @@ Json finding_json(const Finding& finding) {
                 0,
                 [](const Evidence& evidence) {
                   return Json{{"text", evidence.text},
-                              {"rank", evidence.rank},
-                              {"step", evidence.step},
+                              {"rank", known(evidence.rank)},
+                              {"step", known(evidence.step)},
                               {"begin_ns", evidence.begin_ns},
                               {"end_ns", evidence.end_ns}};
                 })},
           {"fix", finding.fix},
           {"gain", finding.gain}};
-}
-
-// The reader's and the job's, each once, with the rank it is of.
-Json warnings_json(const JobFacts& job) {
-  Json out = Json::array();
-  for (const std::string& warning : job.warnings) out.push_back(warning);
-  for (const RankFacts& rank : job.ranks) {
-    for (const std::string& warning : rank.warnings) out.push_back(rank.source + ": " + warning);
-  }
-  return out;
 }
 
 }  // namespace
@@ -472,7 +469,7 @@ Json analysis_json(const JobFacts& job,
           {"findings", list(diagnosis.findings, 0, finding_json)},
           {"abstained", diagnosis.abstained},
           {"verdict", diagnosis.verdict},
-          {"warnings", warnings_json(job)}};
+          {"warnings", job_warnings(job)}};
 }
 
 }  // namespace vitrine

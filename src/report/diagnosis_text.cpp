@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/format.h"
+#include "report/job_warnings.h"
 #include "report/text_lines.h"
 
 namespace vitrine {
@@ -128,13 +129,7 @@ std::string diagnosis_text(const JobFacts& job, const Diagnosis& diagnosis) {
   }
   write_list("notes", notes, notes.size(), out);
   write_list("not judged", diagnosis.abstained, diagnosis.abstained.size(), out);
-  std::vector<std::string> warnings = job.warnings;
-  for (const RankFacts& rank : job.ranks) {
-    for (const std::string& warning : rank.warnings) {
-      warnings.push_back(format("rank %d: ", rank.rank) + warning);
-    }
-  }
-  write_list("warnings", warnings, kShownWarnings, out);
+  write_list("warnings", job_warnings(job), kShownWarnings, out);
   return out;
 }
 

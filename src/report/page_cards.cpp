@@ -80,8 +80,9 @@ Sum sum_of(const JobFacts& job) {
     sum.parts.exposed_communication_ns += rank.total.exposed_communication_ns;
     sum.parts.communication_ns += rank.total.communication_ns;
     sum.parts.overlap_ns += rank.total.overlap_ns;
-    sum.parts.data_wait_ns += rank.total.data_wait_ns;
-    sum.parts.idle_ns += rank.total.idle_ns;
+    const int64_t data = rank.idle_by_cause[static_cast<size_t>(IdleCause::kDataLoading)];
+    sum.parts.data_wait_ns += data;
+    sum.parts.idle_ns += rank.total.idle_ns - data;
     for (const auto& step : rank.steps) sum.steps.push_back(double(step.duration_ns));
   }
   return sum;

@@ -7,13 +7,15 @@ namespace vitrine {
 
 namespace {
 
-Json parts_json(const Breakdown& parts) {
+// Idle time while the next batch was waited for is a part of its own on the page.
+Json parts_json(const Breakdown& parts, const IdleByCause& idle) {
+  const int64_t data = idle[static_cast<size_t>(IdleCause::kDataLoading)];
   return {{"span", parts.span_ns},
           {"compute", parts.compute_ns},
           {"exposed_communication", parts.exposed_communication_ns},
           {"exposed_copy", parts.exposed_copy_ns},
-          {"data_wait", parts.data_wait_ns},
-          {"idle", parts.idle_ns},
+          {"data_wait", data},
+          {"idle", parts.idle_ns - data},
           {"communication", parts.communication_ns},
           {"overlap", parts.overlap_ns}};
 }
@@ -26,7 +28,7 @@ Json names(int count, const Name& name) {
 }
 
 Json step_json(int32_t rank, const StepFacts& step, const PageClock& clock) {
-  Json out = parts_json(step.time);
+  Json out = parts_json(step.time, step.idle_by_cause);
   out["step"] = step.step;
   out["name"] = step.name;
   out["start"] = clock.at(rank, step.start_ns);
@@ -105,7 +107,7 @@ Json time_json(const JobFacts& job, const PageClock& clock) {
     Json steps = Json::array();
     for (const auto& step : rank.steps) steps.push_back(step_json(rank.rank, step, clock));
     ranks.push_back({{"rank", rank.rank},
-                     {"whole", parts_json(rank.total)},
+                     {"whole", parts_json(rank.total, rank.idle_by_cause)},
                      {"steps", std::move(steps)},
                      {"phases", rank.phase_ns},
                      {"classes", rank.class_ns},

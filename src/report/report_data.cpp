@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/format.h"
 #include "report/image.h"
+#include "report/job_warnings.h"
 #include "report/page_parts.h"
 
 namespace vitrine {
@@ -50,34 +51,6 @@ Json images_json(const ReportInput& input, Json& warnings) {
   return images;
 }
 
-// The readers' and the job's, each text once with its ranks.
-void job_warnings(const JobFacts& job, Json& warnings) {
-  std::vector<std::pair<std::string, std::vector<std::string>>> texts;
-  for (const RankFacts& rank : job.ranks) {
-    for (const auto& text : rank.warnings) {
-      auto it = std::find_if(
-          texts.begin(), texts.end(), [&](const auto& known) { return known.first == text; });
-      if (it == texts.end()) it = texts.insert(texts.end(), {text, {}});
-      it->second.push_back(std::to_string(rank.rank));
-    }
-  }
-  for (const auto& [text, ranks] : texts) {
-    if (ranks.size() == job.ranks.size() && ranks.size() > 1) {
-      warnings.push_back("every rank: " + text);
-    } else {
-      warnings.push_back((ranks.size() == 1 ? "rank " : "ranks ") + join(ranks, ", ") + ": " +
-                         text);
-    }
-  }
-  for (const auto& text : job.warnings) warnings.push_back(text);
-  for (const auto& topology : job.topologies) {
-    for (const auto& text : topology.warnings) warnings.push_back(topology.source + ": " + text);
-  }
-  for (const auto& nccl : job.nccl) {
-    for (const auto& text : nccl.warnings) warnings.push_back(nccl.source + ": " + text);
-  }
-}
-
 // What is not known and why, each once.
 Json unknown_json(const JobFacts& job) {
   std::set<std::string> seen;
@@ -116,7 +89,7 @@ Json report_data(const ReportInput& input) {
   }
   if (input.job != nullptr) {
     const JobFacts& job = *input.job;
-    job_warnings(job, warnings);
+    for (const std::string& text : job_warnings(job)) warnings.push_back(text);
     out["job"] = {{"world_size", job.world_size},
                   {"ranks", ranks_json(job)},
                   {"time", time_json(job, clock)},

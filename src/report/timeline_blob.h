@@ -27,7 +27,7 @@ struct TimelineBlob {
 
 struct TimelineBlobOptions {
   // Where a rank has more, the shortest host spans (operators, calls) are left out first, then the
-  // shortest device work. Steps and named regions always stay.
+  // shortest device work. Steps and host regions always stay.
   size_t max_spans = 3000000;
   size_t max_bytes = size_t{20} << 20;  // of base64; met by leaving out more spans
 };

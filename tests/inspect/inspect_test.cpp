@@ -41,7 +41,7 @@ TEST_F(Inspect, RanksComeInOrderWhateverTheirFilesAreCalled) {
   write("c.json", small_trace(1, 40));
   std::atomic<int> visited{0};
   InspectOptions options;
-  options.visit = [&](const RankTimeline&) { ++visited; };
+  options.visit = [&](const RankTimeline&, const Input&) { ++visited; };
   const JobFacts job = inspect_job({folder_.path()}, options);
   ASSERT_EQ(job.ranks.size(), 3u);
   EXPECT_EQ(visited, 3);
@@ -70,8 +70,8 @@ TEST_F(Inspect, NothingThatCanBeReadIsAnErrorThatNamesThePath) {
 TEST_F(Inspect, WhatTheVisitorThrowsEndsTheInspection) {
   write("rank0.json", small_trace(0, 30));
   InspectOptions options;
-  options.visit = [](const RankTimeline&) { throw ConfigError("stop"); };
-  EXPECT_THROW(inspect_job({folder_.path()}, options), ConfigError);
+  options.visit = [](const RankTimeline&, const Input&) { throw IoError("stop"); };
+  EXPECT_EQ(message_of<IoError>([&] { inspect_job({folder_.path()}, options); }), "stop");
 }
 
 TEST_F(Inspect, TheJsonHoldsTheDocumentedKeys) {

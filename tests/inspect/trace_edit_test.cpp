@@ -117,7 +117,7 @@ TEST_F(TraceEdit, MergedRanksShareNoNumbersAndStandOnOneClock) {
   std::string other = kTrace;
   other.replace(other.find("5000000"), 7, "5002000");  // its times mean 2 us later
   const std::string a = write("a.json", kTrace), b = write("b.json", other);
-  const int64_t events = merge_traces({{a, 0, 0}, {b, 1, -500}}, folder_ / "all.json");
+  const int64_t events = merge_traces({{a, 0, 0}, {b, 1, 2000 - 500}}, folder_ / "all.json");
   const Json merged = read(folder_ / "all.json");
   EXPECT_EQ(static_cast<int64_t>(merged["traceEvents"].size()), events);
   std::map<int64_t, std::set<int64_t>> pids_of_correlation;
