@@ -35,7 +35,6 @@ void add_compare(CLI::App& app, CommandAction& action) {
       } else {
         std::fputs(comparison_text(comparison).c_str(), stdout);
       }
-      if (std::fflush(stdout) != 0) throw IoError("cannot write to standard output");
       return 0;
     };
   });

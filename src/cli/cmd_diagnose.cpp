@@ -50,7 +50,6 @@ int diagnose_paths(const Arguments& a) {
   } else {
     std::fputs(diagnosis_text(job, diagnosis).c_str(), stdout);
   }
-  if (std::fflush(stdout) != 0) throw IoError("cannot write the diagnosis to standard output");
   if (!gate) return 0;
   for (const Finding& finding : diagnosis.findings) {
     if (finding.severity >= least) return kExitFindings;

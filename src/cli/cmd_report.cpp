@@ -8,6 +8,7 @@
 #include "analysis/finding.h"
 #include "cli/commands.h"
 #include "cli/run_report.h"
+#include "core/error.h"
 #include "core/format.h"
 #include "inspect/inspect.h"
 #include "report/report.h"
@@ -25,7 +26,8 @@ std::string title_of(const std::string& path) {
 }
 
 std::string read_sentence(const JobFacts& job) {
-  std::string text = format("%zu of %d ranks", job.ranks.size(), job.world_size);
+  std::string text =
+      format("%zu of %d rank%s", job.ranks.size(), job.world_size, job.world_size == 1 ? "" : "s");
   if (!job.ranks.empty() && !job.ranks.front().device.empty())
     text += " on " + job.ranks.front().device;
   if (!job.ranks.empty()) text += ", recorded by " + job.ranks.front().origin;
@@ -33,10 +35,17 @@ std::string read_sentence(const JobFacts& job) {
 }
 
 std::string write_trace_report(const std::vector<std::string>& paths, const std::string& output) {
+  const std::vector<Input> inputs = find_inputs(paths).inputs;
+  for (const Input& one : inputs) {
+    std::error_code error;
+    if (fs::equivalent(one.path, output, error)) {
+      throw UsageError(output + " is one of the inputs; write the page elsewhere");
+    }
+  }
   std::mutex mutex;
   std::vector<std::pair<std::string, TimelineBlob>> drawn;  // with the paths of their files
   size_t traces = 0;
-  for (const Input& one : find_inputs(paths).inputs) {
+  for (const Input& one : inputs) {
     traces += one.kind == InputKind::kKineto || one.kind == InputKind::kNsys ? 1 : 0;
   }
   const TimelineBlobOptions blob = blob_options(traces);

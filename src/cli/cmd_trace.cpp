@@ -127,7 +127,12 @@ void print_rank(const RankTimeline& timeline, const std::string& path) {
 }
 
 int info(const std::vector<std::string>& paths) {
-  for (const Input& input : find_inputs(paths).inputs) {
+  const InputList list = find_inputs(paths);
+  for (const std::string& warning : list.warnings) {
+    std::fprintf(stderr, "warning: %s\n", warning.c_str());
+  }
+  if (list.inputs.empty()) throw IoError("there is nothing to read in " + join(paths, ", "));
+  for (const Input& input : list.inputs) {
     if (input.kind != InputKind::kKineto && input.kind != InputKind::kNsys) {
       std::printf("%s\n  %s, %s\n",
                   input.path.c_str(),
@@ -138,6 +143,15 @@ int info(const std::vector<std::string>& paths) {
     for (const RankTimeline& timeline : read_timelines(input)) print_rank(timeline, input.path);
   }
   return 0;
+}
+
+void warn_damaged(int64_t events, const std::string& path) {
+  if (events == 0) return;
+  std::fprintf(stderr,
+               "warning: %s: %lld events are not JSON (raw control characters, bad UTF-8, NaN) and "
+               "are left out\n",
+               path.c_str(),
+               static_cast<long long>(events));
 }
 
 struct CutArguments {
@@ -185,6 +199,7 @@ int cut(const CutArguments& a) {
     if (fs::equivalent(file, output, error))
       throw UsageError(output + " is the input itself; write elsewhere");
     const CutResult result = cut_trace(file, options, output);
+    warn_damaged(result.events_damaged, file);
     std::printf("%s: %lld of %lld events\n",
                 output.c_str(),
                 static_cast<long long>(result.events_kept),
@@ -210,11 +225,12 @@ int merge(const std::vector<std::string>& paths, const std::string& output) {
   }
   for (const std::string& warning : job.warnings)
     std::fprintf(stderr, "warning: %s\n", warning.c_str());
-  const int64_t events = merge_traces(inputs, output);
+  const MergeResult result = merge_traces(inputs, output);
+  warn_damaged(result.events_damaged, output);
   std::printf("%s: %zu ranks, %lld events\n",
               output.c_str(),
               inputs.size(),
-              static_cast<long long>(events));
+              static_cast<long long>(result.events));
   return 0;
 }
 

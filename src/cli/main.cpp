@@ -47,7 +47,12 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  return action();
+  const int code = action();
+  // A full disk behind a redirection must not look like success.
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    throw vitrine::IoError("cannot write to standard output: is the disk full?");
+  }
+  return code;
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "core/json.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,7 +27,16 @@ std::string read_text_file(const std::string& path) {
   return std::move(text).str();
 }
 
+void refuse_special_file(const std::string& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode)) return;
+  throw IoError("cannot write " + path + ": it is " +
+                (S_ISDIR(status.st_mode) ? "a folder" : "a device or a pipe") +
+                ", not a file; give the name of a file");
+}
+
 void write_text_file(const std::string& path, const std::string& text) {
+  refuse_special_file(path);
   const std::string temporary = path + ".tmp" + std::to_string(getpid());
   const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) throw IoError("cannot create " + temporary + ": " + std::strerror(errno));

@@ -15,6 +15,8 @@ namespace vitrine {
 Json read_json_file(const std::string& path);
 Json parse_json(const std::string& text, const std::string& source);
 
+// A rename onto a device, a pipe or a folder would replace it: throws IoError where `path` is one.
+void refuse_special_file(const std::string& path);
 // Writes to a temporary file beside `path` and renames it. Throws IoError.
 void write_text_file(const std::string& path, const std::string& text);
 std::string read_text_file(const std::string& path);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/format.h"
 #include "readers/inputs.h"
 #include "readers/kineto.h"
 #include "readers/memory_snapshot.h"
@@ -152,6 +153,10 @@ std::vector<RankTimeline> read_timelines(const Input& input) {
 
 JobFacts inspect_job(const std::vector<std::string>& paths, const InspectOptions& options) {
   InputList list = find_inputs(paths);
+  if (list.inputs.empty()) {
+    throw IoError("there is nothing to read in " + join(paths, ", ") +
+                  (list.warnings.empty() ? "" : ": " + list.warnings.front()));
+  }
   Gathered gathered(list.inputs.size());
   read_all(list.inputs, options, gathered);
 

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/format.h"
+#include "core/json.h"
 #include "readers/decimal.h"
 #include "readers/json_scan.h"
 #include "readers/text_source.h"
@@ -139,7 +140,7 @@ RawTrace::RawTrace(const std::string& path) : path_(path), text_(whole_text(path
       events_.push_back(token);
     } else if (key == "baseTimeNanoseconds") {
       base_ns_ = first_integer(token);
-    } else {
+    } else if (Json::accept(token)) {
       header_.emplace_back(key, token);
     }
   });
@@ -148,14 +149,20 @@ RawTrace::RawTrace(const std::string& path) : path_(path), text_(whole_text(path
   }
 }
 
-void RawTrace::for_each_event(const std::function<void(const RawEvent&)>& visit) const {
+int64_t RawTrace::for_each_event(const std::function<void(const RawEvent&)>& visit) const {
+  int64_t damaged = 0;
   for (const std::string_view list : events_) {
     Cursor cursor(path_, list);
     cursor.each('[', ']', [&] {
       const std::string_view entry = cursor.value();
-      if (entry.front() == '{') visit(read_event(path_, entry));
+      if (entry.front() != '{' || !Json::accept(entry)) {
+        ++damaged;
+        return;
+      }
+      visit(read_event(path_, entry));
     });
   }
+  return damaged;
 }
 
 std::string_view unquoted(std::string_view token) {

@@ -26,7 +26,9 @@ class RawTrace {
   RawTrace(const RawTrace&) = delete;
   RawTrace& operator=(const RawTrace&) = delete;
 
-  void for_each_event(const std::function<void(const RawEvent&)>& visit) const;
+  // Events that are no JSON by themselves (raw control characters, bad UTF-8, NaN) would spoil what
+  // is written: they are passed over. Returns how many.
+  int64_t for_each_event(const std::function<void(const RawEvent&)>& visit) const;
   // The other keys of the file with their values' text, in order.
   const std::vector<std::pair<std::string, std::string>>& header() const { return header_; }
   // baseTimeNanoseconds, 0 where it is missing.

@@ -122,7 +122,7 @@ CutResult cut_trace(const std::string& path, const CutOptions& options, const st
   result.events_total = seen.events;
   int64_t timed = 0;
   const char* separator = "\n";
-  trace.for_each_event([&](const RawEvent& event) {
+  result.events_damaged = trace.for_each_event([&](const RawEvent& event) {
     const bool name = unquoted(event.phase) == "M";
     if (!name && !keeps(event)) return;
     timed += name ? 0 : 1;

@@ -20,6 +20,7 @@ struct CutOptions {
 
 struct CutResult {
   int64_t events_kept = 0, events_total = 0;
+  int64_t events_damaged = 0;  // no JSON by themselves: left out
 };
 
 // One file to another (gzipped when it ends in ".gz"). Names of processes and threads stay. Throws
@@ -38,6 +39,10 @@ struct MergeInput {
 // All into one file: times on the first input's clock, process numbers "<rank + 1>0000..." of their
 // own with the rank in their names, correlation, flow and external numbers moved so that none of
 // two ranks are equal. Throws IoError.
-int64_t merge_traces(const std::vector<MergeInput>& inputs, const std::string& output);
+struct MergeResult {
+  int64_t events = 0;
+  int64_t events_damaged = 0;  // no JSON by themselves: left out
+};
+MergeResult merge_traces(const std::vector<MergeInput>& inputs, const std::string& output);
 
 }  // namespace vitrine

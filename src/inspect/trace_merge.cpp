@@ -51,7 +51,7 @@ class Merger {
     pids_.clear();
     rank_ = input.rank;
     shift_ns_ = input.offset_ns;
-    trace.for_each_event([&](const RawEvent& event) { pass(event); });
+    damaged_ += trace.for_each_event([&](const RawEvent& event) { pass(event); });
     correlations_.next_rank(), flows_.next_rank(), externals_.next_rank();
     for (const auto& [pid, number] : pids_) {
       if (!named_.contains(number)) name(number, std::string(unquoted(pid)));
@@ -59,7 +59,7 @@ class Merger {
           ",\"tid\":0,\"args\":{\"sort_index\":" + std::to_string(number) + "}}");
     }
   }
-  int64_t events() const { return events_; }
+  MergeResult result() const { return {events_, damaged_}; }
 
  private:
   int64_t pid_of(std::string_view token) {
@@ -114,7 +114,7 @@ class Merger {
 
   TextSink& sink_;
   int32_t rank_ = 0;
-  int64_t shift_ns_ = 0, events_ = 0;
+  int64_t shift_ns_ = 0, events_ = 0, damaged_ = 0;
   std::map<std::string, int64_t> pids_;
   std::map<int64_t, bool> named_;
   Numbers correlations_, flows_, externals_;
@@ -122,7 +122,7 @@ class Merger {
 
 }  // namespace
 
-int64_t merge_traces(const std::vector<MergeInput>& inputs, const std::string& output) {
+MergeResult merge_traces(const std::vector<MergeInput>& inputs, const std::string& output) {
   if (inputs.empty()) throw IoError("no trace to merge");
   TextSink sink(output);
   Merger merger(sink);
@@ -144,7 +144,7 @@ int64_t merge_traces(const std::vector<MergeInput>& inputs, const std::string& o
   }
   sink << "\n]\n}\n";
   sink.finish();
-  return merger.events();
+  return merger.result();
 }
 
 }  // namespace vitrine

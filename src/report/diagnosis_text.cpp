@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/format.h"
+#include "report/facts_text.h"
 #include "report/job_warnings.h"
 #include "report/text_lines.h"
 
@@ -24,17 +25,21 @@ void write_head(const JobFacts& job, std::string& out) {
     steps = std::max(steps, rank.steps.size());
     on_device += rank.device_work;
   }
-  std::string read = format("%zu of %d ranks", job.ranks.size(), job.world_size);
+  std::string read;
   if (!job.ranks.empty()) {
+    read = format("%zu of %s", job.ranks.size(), counted(size_t(job.world_size), "rank").c_str());
     const RankFacts& first = job.ranks.front();
     if (!first.origin.empty()) read += ", " + first.origin;
     if (!first.device.empty()) read += ", " + first.device;
-    read += format(", %zu steps", steps);
+    read += ", " + counted(steps, "step");
     if (on_device < job.ranks.size()) read += format(", %zu ranks with device work", on_device);
   }
-  if (!job.nccl.empty()) read += format(", %zu NCCL logs", job.nccl.size());
-  if (!job.topologies.empty()) read += format(", %zu topologies", job.topologies.size());
-  if (!job.loose_memory.empty()) read += format(", %zu memory snapshots", job.loose_memory.size());
+  const auto also = [&read](size_t count, const char* noun) {
+    if (count > 0) read += (read.empty() ? "" : ", ") + counted(count, noun);
+  };
+  also(job.nccl.size(), "NCCL log");
+  also(job.topologies.size(), "link table");
+  also(job.loose_memory.size(), "memory snapshot");
   append_lines(out, "read:    ", read);
   const LayoutFacts& layout = job.layout;
   if (layout.known && job.world_size > 1) {
@@ -128,6 +133,7 @@ std::string diagnosis_text(const JobFacts& job, const Diagnosis& diagnosis) {
     notes.push_back(note + ": " + finding.summary);
   }
   write_list("notes", notes, notes.size(), out);
+  write_facts(job, out);
   write_list("not judged", diagnosis.abstained, diagnosis.abstained.size(), out);
   write_list("warnings", job_warnings(job), kShownWarnings, out);
   return out;

@@ -10,11 +10,13 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/json.h"
 
 namespace vitrine {
 
 TextSink::TextSink(const std::string& path)
     : path_(path), temporary_(path + ".tmp" + std::to_string(getpid())) {
+  refuse_special_file(path);
   // Level 1: a third larger than level 6, four times as fast; "T" writes plain text.
   errno = 0;
   file_ = gzopen(temporary_.c_str(), path.ends_with(".gz") ? "wb1e" : "wbTe");

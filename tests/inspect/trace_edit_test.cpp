@@ -117,7 +117,7 @@ TEST_F(TraceEdit, MergedRanksShareNoNumbersAndStandOnOneClock) {
   std::string other = kTrace;
   other.replace(other.find("5000000"), 7, "5002000");  // its times mean 2 us later
   const std::string a = write("a.json", kTrace), b = write("b.json", other);
-  const int64_t events = merge_traces({{a, 0, 0}, {b, 1, 2000 - 500}}, folder_ / "all.json");
+  const int64_t events = merge_traces({{a, 0, 0}, {b, 1, 2000 - 500}}, folder_ / "all.json").events;
   const Json merged = read(folder_ / "all.json");
   EXPECT_EQ(static_cast<int64_t>(merged["traceEvents"].size()), events);
   std::map<int64_t, std::set<int64_t>> pids_of_correlation;
@@ -143,6 +143,27 @@ TEST_F(TraceEdit, MergedRanksShareNoNumbersAndStandOnOneClock) {
   EXPECT_EQ(pids_of_correlation.size(), 4u);
   for (const auto& [correlation, ranks] : pids_of_correlation) EXPECT_EQ(ranks.size(), 1u);
   EXPECT_FALSE(merged.contains("distributedInfo")) << "it is one rank's";
+}
+
+TEST_F(TraceEdit, EventsThatWouldSpoilTheOutputAreLeftOutAndCounted) {
+  std::string text = kTrace;
+  text.replace(text.find("second"), 6, "sec\x01nd");
+  const std::string a = write("a.json", text);
+  CutOptions options;
+  options.from_ns = 0;
+  EXPECT_EQ(cut_trace(a, options, folder_ / "b.json").events_damaged, 1);
+  EXPECT_FALSE(names(read(folder_ / "b.json")).contains("second"));
+  EXPECT_EQ(merge_traces({{a, 0, 0}}, folder_ / "c.json").events_damaged, 1);
+  EXPECT_GT(read(folder_ / "c.json")["traceEvents"].size(), 5u);
+}
+
+TEST_F(TraceEdit, ADeviceIsNotReplacedByAFile) {
+  CutOptions options;
+  options.from_ns = 0;
+  EXPECT_THAT(
+      message_of<IoError>([&] { cut_trace(write("a.json", kTrace), options, "/dev/full"); }),
+      HasSubstr("device"));
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
 }
 
 TEST_F(TraceEdit, DamagedFilesAreRefusedWithWhatToDo) {
