@@ -287,6 +287,7 @@ void Log::communicator(const NcclMessage& message, std::string_view text) {
   it.nodes = number_after(text, "nNodes ", it.nodes);
   it.local_ranks = number_after(text, "localRanks ", it.local_ranks);
   it.cuda_device = number_after(text, "cudaDev ", it.cuda_device);
+  it.nvml_device = number_after(text, "nvmlDev ", it.nvml_device);
   if (const std::string_view bus = value_after(text, "busId "); !bus.empty()) it.bus_id = bus;
 
   Thread& thread = threads_[message.thread];
