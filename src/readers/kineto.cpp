@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/format.h"
 #include "readers/json_scan.h"
+#include "readers/kineto_checks.h"
 #include "readers/kineto_finish.h"
 #include "readers/kineto_header.h"
 #include "readers/kineto_pieces.h"
@@ -52,6 +53,7 @@ class Reader {
       refuse_first(first);
     }
     if (const std::string problem = source_.problem(); !problem.empty()) warn(problem);
+    if (nothing_read()) warn_of_damage(draft_);  // which is then the reason
     if (nothing_read() && !draft_.timeline.warnings.empty()) {
       throw IoError(path_ + " holds no whole event of a trace: " + draft_.timeline.warnings.back());
     }
