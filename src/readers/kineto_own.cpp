@@ -92,7 +92,7 @@ void take_counters(KinetoDraft& draft) {
           // Exact up to 2^53; what is beyond 2^62 is damage, and fits no integer.
           const double value = std::clamp(sample.value, -0x1p62, 0x1p62);
           timeline.memory.back().bytes[static_cast<size_t>(c)] =
-              draft.amounts.bounded(static_cast<int64_t>(value), 0);
+              draft.amounts.bounded(static_cast<int64_t>(value), -Amounts::kMost);
         }
       }
       last = &sample;

@@ -2,37 +2,25 @@
 #include "readers/memory_snapshot.h"
 
 #include <algorithm>
-#include <charconv>
-#include <filesystem>
 #include <map>
 #include <unordered_set>
 
 #include "core/error.h"
 #include "core/format.h"
 #include "readers/amounts.h"
+#include "readers/file_rank.h"
 #include "readers/snapshot_records.h"
 
 namespace vitrine {
 
 namespace {
 
-int32_t rank_of_name(const std::string& path) {
-  const std::string name = std::filesystem::path(path).filename().string();
-  const size_t at = name.rfind("rank");
-  if (at == std::string::npos) return -1;
-  size_t digits = at + 4;
-  while (digits < name.size() && (name[digits] == '-' || name[digits] == '_')) ++digits;
-  int32_t rank = -1;
-  const auto [end, error] = std::from_chars(name.data() + digits, name.data() + name.size(), rank);
-  return error == std::errc() ? rank : -1;
-}
-
 class Assembler {
  public:
   Assembler(Unpickler& pickle, SnapshotRecords& records, const std::string& path)
       : pickle_(pickle), records_(records) {
     snapshot.source = path;
-    snapshot.rank = rank_of_name(path);
+    snapshot.rank = rank_in_file_name(path);
   }
 
   void root(const PickleValue& value) {

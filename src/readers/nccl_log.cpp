@@ -2,7 +2,6 @@
 #include "readers/nccl_log.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <set>
 #include <tuple>
@@ -65,12 +64,9 @@ bool parse_channel(std::string_view text, Reported& out) {
 
 // "RING" and "NVLS_TREE" of today's logs are "Ring" and "NVLSTree".
 bool same_letters(std::string_view a, std::string_view b) {
-  std::string one, other;
-  for (const char c : a) {
-    if (c != '_') one += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  }
-  for (const char c : b) other += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return one == other;
+  std::string one = lower(a);
+  std::erase(one, '_');
+  return one == lower(b);
 }
 
 // "AllReduce: 8388608 Bytes -> Algo 1 proto 2 time 123.4" -> with one name for each.

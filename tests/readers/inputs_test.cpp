@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "core/error.h"
+#include "readers/file_rank.h"
 #include "support/shared_data.h"
 #include "support/temporary_folder.h"
 #include "support/text_files.h"
@@ -57,6 +58,19 @@ TEST(Inputs, SafetensorsAreToldFromJsonWhoseNinthByteIsABrace) {
   EXPECT_NE(
       refusal({write_file(folder / "c", length + header + "abcd")}).find("a safetensors file"),
       std::string::npos);
+}
+
+TEST(FileRank, IsTheNumberBehindRankElseBehindWorker) {
+  EXPECT_EQ(rank_in_file_name("rank-70.Mar_25_12_01_58.123.pt.trace.json.gz"), 70);
+  EXPECT_EQ(rank_in_file_name("/runs/rank9/memory_rank_3.pickle.gz"), 3);
+  EXPECT_EQ(rank_in_file_name("Rank12.sqlite"), 12);
+  EXPECT_EQ(rank_in_file_name("worker0_step_12.json"), 0);
+  EXPECT_EQ(rank_in_file_name("worker0_rank5.json"), 5);
+  EXPECT_EQ(rank_in_file_name("ranking_rank4.json"), 4);
+  EXPECT_EQ(rank_in_file_name("rank1_of_rank8.json"), 1);
+  EXPECT_EQ(rank_in_file_name("/runs/rank9/trace.json"), -1);
+  EXPECT_EQ(rank_in_file_name("rank"), -1);
+  EXPECT_EQ(rank_in_file_name("rank1795972659.json"), -1);
 }
 
 TEST(Inputs, NcclsLinesAreFoundDeepInAJobsOutput) {
