@@ -16,6 +16,8 @@ std::string format_ns(double ns);
 std::string format_count(double count);
 // printf into a string.
 [[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...);
+// ASCII letters made small.
+std::string lower(std::string_view text);
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 // The candidate nearest to `name` by edit distance, or "" when none is near (over a third of its
 // length).

@@ -93,4 +93,17 @@ int64_t first_integer(std::string_view text) {
   return static_cast<int64_t>(negative ? 0 - value : value);
 }
 
+int64_t first_amount(std::string_view text) {
+  constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
+  size_t i = 0;
+  while (i < text.size() && !is_digit(text[i])) ++i;
+  const bool negative = i > 0 && i < text.size() && text[i - 1] == '-';
+  int64_t value = 0;
+  for (; i < text.size() && is_digit(text[i]); ++i) {
+    const int64_t digit = text[i] - '0';
+    value = value > (kLargest - digit) / 10 ? kLargest : value * 10 + digit;
+  }
+  return negative ? -value : value;
+}
+
 }  // namespace vitrine

@@ -14,5 +14,7 @@ bool microseconds_to_ns(std::string_view text, int64_t& ns);
 // The first whole number in the text ("17", "\"stream 7\"", "-3"), 0 when there is none. Unsigned
 // values beyond int64 wrap (identifiers need only stay different).
 int64_t first_integer(std::string_view text);
+// The same of an amount: what is beyond int64 becomes its nearest end.
+int64_t first_amount(std::string_view text);
 
 }  // namespace vitrine

@@ -52,6 +52,12 @@ bool has(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
+// The header's length as 8 bytes, little end first, then the header, a JSON object. Text has no
+// zeros, and no header has 4 GiB.
+bool is_safetensors(std::string_view text) {
+  return text.size() > 9 && text.substr(4, 4) == "\0\0\0\0"sv && text.substr(8, 2) == "{\"";
+}
+
 std::string_view without_space(std::string_view text) {
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
   const size_t first = text.find_first_not_of(" \t\r\n");
@@ -120,9 +126,7 @@ FileKind recognise_file(const std::string& path) {
   if (start.size() > 262 && std::string_view(start).substr(257, 5) == "ustar") {
     return {std::nullopt, "a tar archive", kUnpack};
   }
-  if (start.size() > 9 && start[8] == '{' && start[9] == '"') {
-    return {std::nullopt, "a safetensors file", ""};
-  }
+  if (is_safetensors(start)) return {std::nullopt, "a safetensors file", ""};
   const auto version = static_cast<unsigned char>(start.size() > 1 ? start[1] : 0);
   if (start[0] == '\x80' && version >= 2 && version <= 5) {
     return {InputKind::kMemorySnapshot, "", ""};

@@ -186,11 +186,17 @@ class Finder {
     if (!fs::is_directory(path / "trace", error)) return;
     for (const fs::path& entry : entries(path / "trace", list.warnings)) {
       if (!fs::is_regular_file(entry, error) || !first_time(entry)) continue;
-      const FileKind kind = recognise_file(entry.string());
-      if (kind.kind == InputKind::kKineto)
-        add(entry, InputKind::kKineto);
-      else
-        unknown_.push_back({entry.filename().string(), kind.kind ? "no trace" : kind.what, ""});
+      file_of_run(entry);
+    }
+  }
+
+  void file_of_run(const fs::path& path) {
+    try {
+      const FileKind kind = recognise_file(path.string());
+      if (kind.kind == InputKind::kKineto) return add(path, InputKind::kKineto);
+      unknown_.push_back({path.filename().string(), kind.kind ? "no trace" : kind.what, ""});
+    } catch (const IoError& error) {
+      unknown_.push_back({path.filename().string(), error.what(), ""});
     }
   }
 

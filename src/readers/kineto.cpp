@@ -4,11 +4,12 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
-#include <regex>
 
 #include "core/error.h"
 #include "core/format.h"
+#include "readers/file_rank.h"
 #include "readers/json_scan.h"
+#include "readers/kineto_checks.h"
 #include "readers/kineto_finish.h"
 #include "readers/kineto_header.h"
 #include "readers/kineto_pieces.h"
@@ -32,7 +33,7 @@ class Reader {
         header_(draft_),
         joiner_(draft_, KinetoPieces::parsers(options)) {
     draft_.timeline.source = std::filesystem::path(path).filename().string();
-    draft_.rank_in_name = rank_in_name();
+    draft_.rank_in_name = rank_in_file_name(path);
   }
 
   RankTimeline read() {
@@ -52,6 +53,7 @@ class Reader {
       refuse_first(first);
     }
     if (const std::string problem = source_.problem(); !problem.empty()) warn(problem);
+    if (nothing_read()) warn_of_damage(draft_);  // which is then the reason
     if (nothing_read() && !draft_.timeline.warnings.empty()) {
       throw IoError(path_ + " holds no whole event of a trace: " + draft_.timeline.warnings.back());
     }
@@ -60,14 +62,6 @@ class Reader {
   }
 
  private:
-  // "rank-70.Mar_25...", "rank3.json.gz", "worker0_step_12..." -> the number, else -1.
-  int32_t rank_in_name() const {
-    std::smatch match;
-    const std::string name = draft_.timeline.source;
-    static const std::regex pattern("(?:rank|worker)[-_]?([0-9]{1,8})");
-    return std::regex_search(name, match, pattern) ? std::stoi(match[1]) : -1;
-  }
-
   void warn(const std::string& text) { draft_.timeline.warnings.push_back(text); }
   bool more() {
     const size_t before = text_.size();

@@ -35,8 +35,8 @@ struct KinetoOptions {
 // Times are exact: start_ns counts from wall_anchor_ns, which is baseTimeNanoseconds; files without
 // that key have start_ns since the epoch and wall_anchor_ns 0. Device work belongs to the step in
 // which it was launched. Spans are sorted by start, parents first. The rank is distributedInfo's,
-// else the number after "rank" in the file's name, else what the collectives say, else 0. A
-// collective without "Seq" is numbered by its order in (group, lane); one without "Sent bytes"
+// else the number after "rank" or "worker" in the file's name, else what the collectives say, else
+// 0. A collective without "Seq" is numbered by its order in (group, lane); one without "Sent bytes"
 // counts what a ring algorithm sends. Correlations are unique within the timeline, also where
 // a file merged from several processes uses a number twice.
 //
@@ -51,7 +51,8 @@ struct KinetoOptions {
 // (into the inflated text).
 //
 // Throws IoError that names the file and the place: missing, empty, a folder, not JSON, JSON that
-// is no trace, or cut before its first event.
+// is no trace, or cut or damaged so that no whole event is left. A sound trace whose list of events
+// is empty is a timeline without spans.
 RankTimeline read_kineto(const std::string& path, const KinetoOptions& options = {});
 
 // The same of a text in memory; `name` stands for the file's name.

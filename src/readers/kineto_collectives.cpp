@@ -9,6 +9,11 @@
 namespace vitrine {
 namespace {
 
+// Bounded, so that a batch of any length fits.
+int64_t together(int64_t a, int64_t b) {
+  return std::min(a, Amounts::kMost) + std::min(b, Amounts::kMost);
+}
+
 class CollectiveFinder {
  public:
   CollectiveFinder(KinetoDraft& draft, const KinetoLaunches& launches)
@@ -52,9 +57,10 @@ class CollectiveFinder {
       const Collective call = copy(calls[i]);
       const SpanKind kind = collective_kind(draft_.timeline.strings[call.name]);
       if (kind != SpanKind::kSend && kind != SpanKind::kReceive) return;
-      const int64_t sent = batch.sent_bytes + call.sent_bytes;
-      const int64_t in = batch.in_elements + (kind == SpanKind::kSend ? call.in_elements : 0);
-      const int64_t out = batch.out_elements + (kind == SpanKind::kSend ? 0 : call.out_elements);
+      const bool sends = kind == SpanKind::kSend;
+      const int64_t sent = together(batch.sent_bytes, call.sent_bytes);
+      const int64_t in = together(batch.in_elements, sends ? call.in_elements : 0);
+      const int64_t out = together(batch.out_elements, sends ? 0 : call.out_elements);
       batch = call;
       batch.sent_bytes = sent, batch.in_elements = in, batch.out_elements = out;
       (kind == SpanKind::kSend ? send : receive) = true;

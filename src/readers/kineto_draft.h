@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "readers/amounts.h"
 #include "readers/kineto_events.h"
 #include "timeline/timeline.h"
 
@@ -18,6 +19,7 @@ constexpr size_t kMostRanksACollective = 4096;
 struct KinetoDraft {
   RankTimeline timeline;
   KinetoDamage damage;
+  Amounts amounts;
   bool own = false;  // written by Vitrine
   bool hip = false;  // recorded on AMD's cards
   bool rank_known = false, world_size_known = false;

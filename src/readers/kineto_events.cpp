@@ -2,6 +2,7 @@
 #include "readers/kineto_events.h"
 
 #include <charconv>
+#include <cmath>
 #include <limits>
 
 #include "readers/decimal.h"
@@ -11,9 +12,15 @@ namespace vitrine {
 namespace {
 
 constexpr std::string_view kStepName = "ProfilerStep#";
+// Ends must fit as well: sums of times are formed everywhere.
+constexpr int64_t kFarthest = std::numeric_limits<int64_t>::max() / 2;
 
 int64_t number_or(std::string_view text, int64_t otherwise) {
   return text.empty() || text == "null" ? otherwise : first_integer(text);
+}
+
+int64_t amount_or(std::string_view text, int64_t otherwise) {
+  return text.empty() || text == "null" ? otherwise : first_amount(text);
 }
 
 int32_t small_number(std::string_view text) {
@@ -97,7 +104,8 @@ void KinetoEventParser::take(const KinetoEvent& event, uint64_t at) {
     return;
   }
   int64_t start = 0, duration = 0;
-  if (!event.named || !microseconds_to_ns(event.ts, start) ||
+  if (!event.named || !microseconds_to_ns(event.ts, start) || start > kFarthest ||
+      start < -kFarthest ||
       (!event.duration.empty() && !microseconds_to_ns(event.duration, duration))) {
     out_->damage.no_events.add(at);
   } else if (event.phase == 'X') {
@@ -106,7 +114,7 @@ void KinetoEventParser::take(const KinetoEvent& event, uint64_t at) {
     for (const auto& [series, value] : series_) {
       double number_value = 0;
       const auto parsed = std::from_chars(value.data(), value.data() + value.size(), number_value);
-      if (parsed.ec != std::errc{}) continue;
+      if (parsed.ec != std::errc{} || !std::isfinite(number_value)) continue;
       out_->counters.push_back({start, number(event.name, at), number(series, at), number_value});
     }
   } else {
@@ -114,9 +122,9 @@ void KinetoEventParser::take(const KinetoEvent& event, uint64_t at) {
     out_->allocations.push_back(
         {start,
          static_cast<uint64_t>(number_or(event.address, 0)),
-         number_or(event.bytes, 0),
-         number_or(event.allocated, -1),
-         number_or(event.reserved, -1),
+         amount_or(event.bytes, 0),
+         amount_or(event.allocated, -1),
+         amount_or(event.reserved, -1),
          type == 0 ? -1 : static_cast<int32_t>(number_or(event.device, type < 0 ? -1 : 0))});
   }
 }
@@ -133,15 +141,11 @@ void KinetoEventParser::take_span(const KinetoEvent& event,
     out_->damage.negative.add(at);
     duration = 0;
   }
-  // Ends must fit as well: sums of times are formed everywhere.
-  constexpr int64_t kFarthest = std::numeric_limits<int64_t>::max() / 2;
-  if (start > kFarthest || start < -kFarthest || duration > kFarthest) {
-    return out_->damage.no_events.add(at);
-  }
+  if (duration > kFarthest) return out_->damage.no_events.add(at);
   KinetoEvents::Span span{};
   span.start_ns = start, span.duration_ns = duration;
   span.correlation = number_or(event.correlation, 0);
-  span.bytes = category == KinetoCategory::kCopy ? number_or(event.bytes, 0) : 0;
+  span.bytes = category == KinetoCategory::kCopy ? amount_or(event.bytes, 0) : 0;
   span.name = number(event.name, at);
   span.lane = lane_of(event, category);
   span.collective = span.step = -1;
@@ -188,13 +192,13 @@ void KinetoEventParser::take_span(const KinetoEvent& event,
                                number(event.group, at),
                                number(event.description, at),
                                number(event.ranks, at),
-                               number_or(event.in_elements, 0),
-                               number_or(event.out_elements, 0),
+                               amount_or(event.in_elements, 0),
+                               amount_or(event.out_elements, 0),
                                number_or(event.group_size, -1),
                                number_or(event.sequence, -1),
                                number_or(event.peer, -1),
                                number_or(event.rank, -1),
-                               number_or(event.sent_bytes, -1)});
+                               amount_or(event.sent_bytes, -1)});
   }
   if (!event.kind.empty()) {
     out_->own.push_back({static_cast<uint32_t>(out_->spans.size()),

@@ -190,8 +190,10 @@ RankTimeline finish_kineto(KinetoDraft draft) {
     }
   }
   number_collectives(draft);
+  draft.amounts.bound(timeline);
   set_rank_and_world(draft);
   warn_of_damage(draft);
+  draft.amounts.warn(timeline.warnings);
   const auto by_time = [](const auto& a, const auto& b) { return a.time_ns < b.time_ns; };
   const auto sort = [&by_time](auto& samples) {
     if (!std::is_sorted(samples.begin(), samples.end(), by_time))

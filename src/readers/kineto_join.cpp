@@ -2,6 +2,7 @@
 #include "readers/kineto_join.h"
 
 #include <algorithm>
+#include <new>
 
 #include "readers/decimal.h"
 #include "readers/huge_pages.h"
@@ -58,7 +59,11 @@ int32_t KinetoJoiner::lane(Table& table, int32_t number, KinetoCategory category
 void KinetoJoiner::reserve(size_t spans) {
   Spans& columns = draft_.timeline.spans;
   if (spans <= columns.size()) return;
-  columns.reserve(spans);
+  try {
+    columns.reserve(spans);
+  } catch (const std::bad_alloc&) {
+    return;  // merely expected: what comes may be fewer
+  }
   for (auto* column :
        {&columns.start_ns, &columns.duration_ns, &columns.correlation, &columns.bytes})
     prefer_huge_pages(*column);
@@ -154,13 +159,13 @@ int32_t KinetoJoiner::collective_of(Table& table, const KinetoEvents::Arguments&
   const std::vector<int32_t>& ranks = ranks_of(id(table, arguments.ranks));
   if (ranks.size() <= kMostRanksACollective) out.ranks = ranks;
   out.sequence = arguments.sequence;
-  out.in_elements = std::clamp<int64_t>(arguments.in_elements, 0, kMostElements);
-  out.out_elements = std::clamp<int64_t>(arguments.out_elements, 0, kMostElements);
+  out.in_elements = draft_.amounts.bounded(arguments.in_elements, 0, kMostElements);
+  out.out_elements = draft_.amounts.bounded(arguments.out_elements, 0, kMostElements);
   out.peer = small(arguments.peer);
   out.group_size = arguments.group_size > 0 ? small(arguments.group_size) : -1;
   if (out.group_size < 0 && !ranks.empty()) out.group_size = static_cast<int32_t>(ranks.size());
   out.sent_bytes = arguments.sent_bytes >= 0
-                       ? arguments.sent_bytes
+                       ? draft_.amounts.bounded(arguments.sent_bytes, 0)
                        : ring_sent_bytes(name,
                                          out.in_elements,
                                          out.out_elements,

@@ -6,14 +6,10 @@
 #include <iterator>
 #include <utility>
 
+#include "core/format.h"
+
 namespace vitrine {
 namespace {
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return out;
-}
 
 constexpr std::pair<std::string_view, KinetoCategory> kCategories[] = {
     {"cpu_op", KinetoCategory::kOperator},

@@ -1,6 +1,7 @@
 // The inverse of what timeline/chrome_writer.cpp adds to Kineto's dialect.
 #include "readers/kineto_own.h"
 
+#include <algorithm>
 #include <string_view>
 #include <unordered_set>
 
@@ -88,8 +89,10 @@ void take_counters(KinetoDraft& draft) {
       if (!same) timeline.memory.push_back({sample.time_ns, {}});
       for (int c = 0; c < kMemoryCategories; ++c) {
         if (series == memory_category_name(static_cast<MemoryCategory>(c))) {
-          // exact up to 2^53
-          timeline.memory.back().bytes[static_cast<size_t>(c)] = static_cast<int64_t>(sample.value);
+          // Exact up to 2^53; what is beyond 2^62 is damage, and fits no integer.
+          const double value = std::clamp(sample.value, -0x1p62, 0x1p62);
+          timeline.memory.back().bytes[static_cast<size_t>(c)] =
+              draft.amounts.bounded(static_cast<int64_t>(value), -Amounts::kMost);
         }
       }
       last = &sample;

@@ -14,6 +14,8 @@ constexpr size_t kSlots = 8;
 constexpr size_t kLargestChunk = size_t{64} << 20;
 // An event that does not end within so much text is taken for damage.
 constexpr size_t kLongestEvent = size_t{4} << 20;
+// The expectation is extrapolated, from what the first piece holds and how well it compressed.
+constexpr double kMostReserved = 4 << 20;
 
 // Where the last event seems to begin, or the size where none does.
 size_t last_event(std::string_view text) {
@@ -178,8 +180,9 @@ void KinetoPieces::settle(Slot& slot) {
     hinted_ = true;
     const double each = static_cast<double>(slot.events.spans.size()) /
                         static_cast<double>(std::max<size_t>(1, slot.text.size()));
-    joiner_.reserve(static_cast<size_t>(
-        1.05 * each * static_cast<double>(slot.text.size() + source_.size_hint())));
+    const double expected =
+        1.05 * each * static_cast<double>(slot.text.size() + source_.size_hint());
+    joiner_.reserve(static_cast<size_t>(std::min(expected, kMostReserved)));
   }
   const std::string_view text = slot.text.view();
   if (slot.events.list_end != KinetoEvents::kNone) {

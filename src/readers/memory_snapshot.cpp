@@ -2,35 +2,25 @@
 #include "readers/memory_snapshot.h"
 
 #include <algorithm>
-#include <charconv>
-#include <filesystem>
+#include <map>
 #include <unordered_set>
 
 #include "core/error.h"
 #include "core/format.h"
+#include "readers/amounts.h"
+#include "readers/file_rank.h"
 #include "readers/snapshot_records.h"
 
 namespace vitrine {
 
 namespace {
 
-int32_t rank_of_name(const std::string& path) {
-  const std::string name = std::filesystem::path(path).filename().string();
-  const size_t at = name.rfind("rank");
-  if (at == std::string::npos) return -1;
-  size_t digits = at + 4;
-  while (digits < name.size() && (name[digits] == '-' || name[digits] == '_')) ++digits;
-  int32_t rank = -1;
-  const auto [end, error] = std::from_chars(name.data() + digits, name.data() + name.size(), rank);
-  return error == std::errc() ? rank : -1;
-}
-
 class Assembler {
  public:
   Assembler(Unpickler& pickle, SnapshotRecords& records, const std::string& path)
       : pickle_(pickle), records_(records) {
     snapshot.source = path;
-    snapshot.rank = rank_of_name(path);
+    snapshot.rank = rank_in_file_name(path);
   }
 
   void root(const PickleValue& value) {
@@ -75,6 +65,9 @@ class Assembler {
                      snapshot.annotations.end(),
                      [](const auto& a, const auto& b) { return a.time_ns < b.time_ns; });
     for (size_t device = 0; device < snapshot.history.size(); ++device) check(device);
+    Amounts amounts;
+    amounts.bound(snapshot);
+    amounts.warn(snapshot.warnings);
   }
   AllocatorSnapshot snapshot;
 
@@ -90,7 +83,7 @@ class Assembler {
                                size_t size) {
     const auto record = pickle_.record(value);
     taken.resize(size);
-    if (!record || record->kind != kind || taken[record->index]) {
+    if (!record || record->kind != kind || record->index >= size || taken[record->index]) {
       ++left_out_;
       return std::nullopt;
     }
@@ -118,22 +111,34 @@ class Assembler {
   void histories(const PickleValue& list) {
     const auto devices = pickle_.items(list);
     std::vector<bool> taken;
+    std::map<uint32_t, size_t> device_of;  // by number of the list
+    bool some_taken = false;
     for (const PickleValue& device : devices) {
       const auto items = pickle_.items(device);
+      const size_t number = snapshot.history.size();
       std::vector<AllocatorEvent>& history = snapshot.history.emplace_back();
-      if (whole(items)) {
+      if (items.empty()) continue;
+      if (const auto [known, is_new] = device_of.try_emplace(device.object, number); !is_new) {
+        throw IoError(
+            format("%s gives devices %zu and %zu one and the same history: expected a list for "
+                   "each in \"device_traces\"; was it changed after _dump_snapshot?",
+                   snapshot.source.c_str(),
+                   known->second,
+                   number));
+      }
+      if (!some_taken && whole(items)) {
         // One device has the whole history, as in most files: it is not copied.
         history = std::move(records_.events);
         records_.events.clear();
         taken.clear();
+        some_taken = true;
         continue;
       }
+      some_taken = true;
       history.reserve(items.size());
       for (const PickleValue& value : items) {
         const auto index = take(value, SnapshotRecords::kEvent, taken, records_.events.size());
-        if (index && *index < records_.events.size()) {
-          history.push_back(records_.events[*index]);
-        }
+        if (index) history.push_back(records_.events[*index]);
       }
     }
   }

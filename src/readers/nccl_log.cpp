@@ -2,7 +2,6 @@
 #include "readers/nccl_log.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <set>
 #include <tuple>
@@ -65,12 +64,9 @@ bool parse_channel(std::string_view text, Reported& out) {
 
 // "RING" and "NVLS_TREE" of today's logs are "Ring" and "NVLSTree".
 bool same_letters(std::string_view a, std::string_view b) {
-  std::string one, other;
-  for (const char c : a) {
-    if (c != '_') one += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  }
-  for (const char c : b) other += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return one == other;
+  std::string one = lower(a);
+  std::erase(one, '_');
+  return one == lower(b);
 }
 
 // "AllReduce: 8388608 Bytes -> Algo 1 proto 2 time 123.4" -> with one name for each.
@@ -287,6 +283,7 @@ void Log::communicator(const NcclMessage& message, std::string_view text) {
   it.nodes = number_after(text, "nNodes ", it.nodes);
   it.local_ranks = number_after(text, "localRanks ", it.local_ranks);
   it.cuda_device = number_after(text, "cudaDev ", it.cuda_device);
+  it.nvml_device = number_after(text, "nvmlDev ", it.nvml_device);
   if (const std::string_view bus = value_after(text, "busId "); !bus.empty()) it.bus_id = bus;
 
   Thread& thread = threads_[message.thread];

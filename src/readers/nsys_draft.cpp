@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/format.h"
+#include "readers/amounts.h"
 #include "readers/kineto_names.h"
 #include "readers/nsys_ranges.h"
 
@@ -214,6 +215,9 @@ void NsysDraft::finish() {
   find_launches();
   name_collectives();
   fill();
+  Amounts amounts;
+  amounts.bound(timeline);
+  amounts.warn(timeline.warnings);
   events.clear();
   events.shrink_to_fit();
 }

@@ -5,17 +5,12 @@
 #include <cctype>
 #include <charconv>
 
+#include "core/format.h"
 #include "readers/kineto_names.h"
 
 namespace vitrine {
 
 namespace {
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return out;
-}
 
 bool is_operator(std::string_view name) {
   for (const std::string_view space : {"aten::", "c10d::", "torch::", "prims::", "autograd::"}) {

@@ -2,12 +2,11 @@
 #include "readers/nsys_sqlite.h"
 
 #include <algorithm>
-#include <charconv>
-#include <filesystem>
 #include <set>
 
 #include "core/error.h"
 #include "core/format.h"
+#include "readers/file_rank.h"
 #include "readers/kineto_names.h"
 #include "readers/nsys_draft.h"
 #include "readers/nsys_ranges.h"
@@ -333,7 +332,7 @@ class NsysReader {
       if (row.text(0) == "EXPORT_PRODUCT_VERSION") version = row.text(1);
     });
     const int32_t count = static_cast<int32_t>(drafts_.size());
-    const int32_t named = count == 1 ? rank_of_name() : -1;
+    const int32_t named = count == 1 ? rank_in_file_name(path_) : -1;
     if (named < 0) {
       warnings_.push_back(
           count == 1 ? "the report does not name its rank: 0 is taken"
@@ -356,18 +355,6 @@ class NsysReader {
       out.push_back(std::move(timeline));
     }
     return out;
-  }
-
-  int32_t rank_of_name() const {
-    const std::string name = std::filesystem::path(path_).filename().string();
-    const size_t at = name.rfind("rank");
-    if (at == std::string::npos) return -1;
-    size_t digits = at + 4;
-    while (digits < name.size() && (name[digits] == '-' || name[digits] == '_')) ++digits;
-    int32_t rank = -1;
-    const auto [end, error] =
-        std::from_chars(name.data() + digits, name.data() + name.size(), rank);
-    return error == std::errc() && rank < INT32_MAX ? rank : -1;
   }
 
   const std::string path_;

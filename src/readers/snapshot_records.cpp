@@ -173,14 +173,14 @@ PickleRecord SnapshotRecords::segment(Unpickler& pickle) {
   uint64_t address = segment.address;
   for (const PickleValue& value : pickle.items(at(Key::kBlocks))) {
     const auto record = pickle.record(value);
-    if (!record || record->kind != kBlock) continue;
+    if (!record || record->kind != kBlock || record->index >= blocks.size()) continue;
     AllocatorBlock block = blocks[record->index];
     if (block.address == 0) block.address = address;
     address = block.address + static_cast<uint64_t>(block.size_bytes);
     segment.blocks.push_back(block);
   }
   if (at(Key::kBlocks).type == PickleValue::Type::kList && !pickle.record(at(Key::kBlocks))) {
-    pickle.fold(at(Key::kBlocks), {kBlock, 0});  // its blocks live in the segment now
+    pickle.fold(at(Key::kBlocks), {kBlocks, 0});  // its blocks live in the segment now
   }
   segments.push_back(std::move(segment));
   return {kSegment, static_cast<uint32_t>(segments.size() - 1)};

@@ -13,7 +13,7 @@ namespace vitrine {
 
 class SnapshotRecords : public PickleClient {
  public:
-  enum Kind : uint8_t { kFrame = 1, kStack, kBlock, kEvent, kSegment, kAnnotation };
+  enum Kind : uint8_t { kFrame = 1, kStack, kBlock, kEvent, kSegment, kAnnotation, kBlocks };
 
   std::optional<PickleRecord> dict(Unpickler& pickle, std::span<const PickleValue> items) override;
 

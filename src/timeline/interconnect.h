@@ -57,7 +57,8 @@ struct NcclFacts {
   struct Communicator {
     std::string id;  // address or commId
     int32_t rank = -1, ranks = 0, nodes = 0, local_ranks = 0;
-    int32_t cuda_device = -1;
+    int32_t cuda_device = -1;  // counts within CUDA_VISIBLE_DEVICES
+    int32_t nvml_device = -1;  // counts the host's cards, as nvidia-smi does; -1 = not said
     std::string bus_id;
     int32_t channels = 0;  // for collectives; 0 = not said
     std::string host;

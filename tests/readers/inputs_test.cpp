@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "core/error.h"
+#include "readers/file_rank.h"
 #include "support/shared_data.h"
 #include "support/temporary_folder.h"
 #include "support/text_files.h"
@@ -43,6 +44,33 @@ TEST(Inputs, KindsAreToldByContentWhateverTheName) {
             InputKind::kNcclLog);
   EXPECT_EQ(kind(write_file(folder / "h", "\tGPU0\tGPU1\nGPU0\t X \tNV1\nGPU1\tNV1\t X \n")),
             InputKind::kTopology);
+}
+
+TEST(Inputs, SafetensorsAreToldFromJsonWhoseNinthByteIsABrace) {
+  TemporaryFolder folder;
+  const auto kind = [](const std::string& path) { return find_inputs({path}).inputs.at(0).kind; };
+  EXPECT_EQ(kind(write_file(folder / "a", R"({"meta":{"b": 1}, "traceEvents": []})")),
+            InputKind::kKineto);
+  EXPECT_EQ(kind(write_file(folder / "b", "[\n      {\"ph\": \"X\", \"ts\": 1, \"dur\": 2}]")),
+            InputKind::kKineto);
+  const std::string header = R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
+  const std::string length{static_cast<char>(header.size()), 0, 0, 0, 0, 0, 0, 0};
+  EXPECT_NE(
+      refusal({write_file(folder / "c", length + header + "abcd")}).find("a safetensors file"),
+      std::string::npos);
+}
+
+TEST(FileRank, IsTheNumberBehindRankElseBehindWorker) {
+  EXPECT_EQ(rank_in_file_name("rank-70.Mar_25_12_01_58.123.pt.trace.json.gz"), 70);
+  EXPECT_EQ(rank_in_file_name("/runs/rank9/memory_rank_3.pickle.gz"), 3);
+  EXPECT_EQ(rank_in_file_name("Rank12.sqlite"), 12);
+  EXPECT_EQ(rank_in_file_name("worker0_step_12.json"), 0);
+  EXPECT_EQ(rank_in_file_name("worker0_rank5.json"), 5);
+  EXPECT_EQ(rank_in_file_name("ranking_rank4.json"), 4);
+  EXPECT_EQ(rank_in_file_name("rank1_of_rank8.json"), 1);
+  EXPECT_EQ(rank_in_file_name("/runs/rank9/trace.json"), -1);
+  EXPECT_EQ(rank_in_file_name("rank"), -1);
+  EXPECT_EQ(rank_in_file_name("rank1795972659.json"), -1);
 }
 
 TEST(Inputs, NcclsLinesAreFoundDeepInAJobsOutput) {
@@ -99,6 +127,20 @@ TEST(Inputs, ARunFolderComesOnceWithItsTraces) {
   EXPECT_EQ(list.inputs[1].kind, InputKind::kKineto);
   EXPECT_EQ(fs::path(list.inputs[1].path).filename(), "rank0.json");
   EXPECT_TRUE(list.warnings.empty());
+}
+
+TEST(Inputs, AnUnreadableFileAmongARunsTracesIsNamedAndTheOthersAreGiven) {
+  TemporaryFolder folder;
+  fs::create_directories(folder / "run/trace");
+  write_file(folder / "run/run.json", R"({"name": "a", "model": {"family": "decoder"}})");
+  write_file(folder / "run/trace/rank0.json", kTrace);
+  // Not gzip behind its mark.
+  write_file(folder / "run/trace/rank1.json", "\x1f\x8b\x08 and then something else altogether");
+  const InputList list = find_inputs({folder / "run"});
+  ASSERT_EQ(list.inputs.size(), 2u);
+  EXPECT_EQ(fs::path(list.inputs[1].path).filename(), "rank0.json");
+  ASSERT_EQ(list.warnings.size(), 1u);
+  EXPECT_NE(list.warnings[0].find("rank1.json"), std::string::npos) << list.warnings[0];
 }
 
 TEST(Inputs, AFileThatIsMetTwiceIsGivenOnce) {

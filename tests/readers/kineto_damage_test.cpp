@@ -7,6 +7,7 @@
 #include "core/json.h"
 #include "readers/kineto.h"
 #include "support/temporary_folder.h"
+#include "support/text_files.h"
 #include "timeline/chrome_writer.h"
 #include "timeline/sample_timeline.h"
 
@@ -245,6 +246,63 @@ TEST(KinetoDamage, CollidingCorrelationsOnCardsOfOneNumberGoToTheLastLaunchBefor
   EXPECT_NE(t.spans.correlation[0], t.spans.correlation[2]);
 }
 
+TEST(KinetoDamage, AmountsThatCannotBeAreBroughtWhereSumsFit) {
+  constexpr int64_t kMost = int64_t{1} << 44;
+  const RankTimeline t = read(trace(
+      R"({"ph":"i","name":"[memory]","ts":1,"args":{"Bytes":9223372036854775807,"Total Allocated":99999999999999999999}},
+         {"ph":"i","name":"[memory]","ts":2,"args":{"Bytes":-9223372036854775808,"Total Allocated":5}},
+         {"ph":"X","cat":"gpu_memcpy","name":"Memcpy","pid":0,"tid":7,"ts":3,"dur":1,"args":{"bytes":-4}},
+         {"ph":"X","cat":"kernel","name":"ncclDevKernel_AllReduce","pid":0,"tid":8,"ts":4,"dur":1,"args":{
+           "Collective name":"allreduce","In msg nelems":9223372036854775807,"Out msg nelems":8,
+           "dtype":"Float","Group size":2,"Sent bytes":9223372036854775807}})"));
+  ASSERT_EQ(t.allocations.size(), 2u);
+  EXPECT_EQ(t.allocations[0].bytes, kMost);
+  EXPECT_EQ(t.allocations[0].allocated, kMost);
+  EXPECT_EQ(t.allocations[1].bytes, -kMost);
+  EXPECT_EQ(t.allocations[1].allocated, 5);
+  ASSERT_EQ(t.spans.size(), 2u);
+  EXPECT_EQ(t.spans.bytes[0], 0);
+  ASSERT_EQ(t.collectives.size(), 1u);
+  EXPECT_EQ(t.collectives[0].in_elements, int64_t{1} << 40);
+  EXPECT_EQ(t.collectives[0].out_elements, 8);
+  EXPECT_EQ(t.collectives[0].sent_bytes, kMost);
+  EXPECT_WARNING(t, "6 numbers of bytes or elements can't be");
+}
+
+TEST(KinetoDamage, ManyLargeAmountsDoNotAddUpBeyondAnInteger) {
+  std::string events;
+  for (int i = 0; i < 70'000; ++i) {
+    if (i > 0) events += ',';
+    events += R"({"ph":"i","name":"[memory]","ts":1,"args":{"Bytes":17592186044416}})";
+  }
+  const RankTimeline t = read(trace(events));
+  ASSERT_EQ(t.allocations.size(), 70'000u);
+  int64_t sum = 0;
+  for (const AllocationEvent& event : t.allocations) {
+    ASSERT_FALSE(__builtin_add_overflow(sum, event.bytes, &sum));
+  }
+  EXPECT_EQ(sum, int64_t{1} << 60);
+  EXPECT_WARNING(t, "4464 numbers of bytes or elements can't be");  // 70000 - 2^16
+}
+
+TEST(KinetoDamage, TimesOfSamplesAreBoundedAsThoseOfSpansAre) {
+  const RankTimeline t =
+      read(trace(kernel("a", 1) +
+                 R"(,{"ph":"i","name":"[memory]","ts":9000000000000000,"args":{"Bytes":1}},
+          {"ph":"C","name":"c","pid":0,"ts":-9000000000000000,"args":{"x":1}},
+          {"ph":"C","name":"c","pid":0,"ts":2,"args":{"x":1}})"));
+  EXPECT_TRUE(t.allocations.empty());
+  EXPECT_EQ(t.counters.size(), 1u);
+  EXPECT_WARNING(t, "2 entries are no events");
+}
+
+TEST(KinetoErrors, AnEmptyListOfEventsIsNone) {
+  EXPECT_EQ(error_of(trace("")), "no error");
+  EXPECT_EQ(error_of("[]"), "no error");
+  EXPECT_EQ(read(trace("")).spans.size(), 0u);
+  EXPECT_NE(error_of(trace("5")).find("no whole event"), std::string::npos);
+}
+
 TEST(KinetoErrors, TellOtherFilesFromTraces) {
   EXPECT_NE(error_of("{\"model\": {}}").find("no list \"traceEvents\""), std::string::npos);
   EXPECT_NE(error_of("{\"traceEvents\": 5}").find("no list \"traceEvents\""), std::string::npos);
@@ -334,6 +392,26 @@ TEST_F(KinetoGzip, MembersOneAfterAnotherAreOneText) {
 TEST_F(KinetoGzip, PaddingIsPassedOverAndAnythingElseBehindTheDataIsSaid) {
   EXPECT_TRUE(read_bytes(whole_ + std::string(512, '\0')).warnings.empty());
   EXPECT_WARNING(read_bytes(whole_ + "junk"), "not gzip follows");
+}
+
+// The first piece is of one event again and again, the rest of noise: what is to come seems
+// endless.
+TEST_F(KinetoGzip, AMisleadingCompressionDoesNotReserveWithoutEnd) {
+  std::string events = "[";
+  const size_t each = kernel("a", 1).size() + 1;
+  const size_t many = (size_t{4} << 20) / each;
+  for (size_t i = 0; i < many; ++i) events += kernel("a", 1) + ",";
+  uint64_t noise = 1;
+  events += "{\"ph\":\"X\",\"name\":\"";
+  for (int i = 0; i < 4'000'000; ++i) {
+    noise = noise * 6364136223846793005u + 1442695040888963407u;
+    events += static_cast<char>('0' + (noise >> 33) % 64);
+    if (events.back() == '\\') events.back() = 'z';
+  }
+  write_gzip(folder_ / "t.gz", events + "\"}]");
+  const RankTimeline t = read_kineto(folder_ / "t.gz");
+  EXPECT_EQ(t.spans.size(), many);
+  EXPECT_LE(t.spans.start_ns.capacity(), size_t{4} << 20);
 }
 
 TEST_F(KinetoGzip, AStreamOfNothingIsEmpty) {

@@ -162,6 +162,85 @@ TEST(MemorySnapshot, AListThatRepeatsAnEventIsNotBelievedTwice) {
   EXPECT_NE(s.warnings[0].find("stand twice"), std::string::npos);
 }
 
+// L = [{"action": "alloc"}], once in full and then from the memo.
+const std::string kOneEvent =
+    "](}\x8c\x06"
+    "action\x8c\x05"
+    "allocse";
+
+TEST(MemorySnapshot, TwoDevicesWithOneHistoryAreRefused) {
+  TemporaryFolder folder;
+  // {"device_traces": [L, L]}
+  const std::string bytes =
+      "\x80\x04}\x8c\x0d"
+      "device_traces](" +
+      kOneEvent + "\x94h" + std::string(1, '\0') + "es.";
+  try {
+    read_memory_snapshot(write_file(folder / "p", bytes));
+    FAIL() << "read";
+  } catch (const IoError& error) {
+    EXPECT_NE(std::string(error.what()).find("devices 0 and 1"), std::string::npos) << error.what();
+  }
+}
+
+TEST(MemorySnapshot, AnEventOfTheWholeHistoryThatStandsInAnotherIsLeftOut) {
+  TemporaryFolder folder;
+  // {"device_traces": [[e], [e]]}
+  const std::string bytes =
+      "\x80\x04}\x8c\x0d"
+      "device_traces](](}\x8c\x06"
+      "action\x8c\x05"
+      "allocs\x94"
+      "e](h" +
+      std::string(1, '\0') + "ees.";
+  const AllocatorSnapshot s = read_memory_snapshot(write_file(folder / "p", bytes));
+  ASSERT_EQ(s.history.size(), 2u);
+  EXPECT_EQ(s.history[0].size(), 1u);
+  EXPECT_TRUE(s.history[1].empty());
+  ASSERT_FALSE(s.warnings.empty());
+  EXPECT_NE(s.warnings[0].find("1 entries"), std::string::npos) << s.warnings[0];
+}
+
+TEST(MemorySnapshot, AListOfBlocksIsNoBlock) {
+  TemporaryFolder folder;
+  // {"segments": [{"blocks": L}, {"blocks": [L]}]} with L = []
+  const std::string bytes =
+      "\x80\x04}\x8c\x08"
+      "segments](}\x8c\x06"
+      "blocks]\x94s}\x8c\x06"
+      "blocks](h" +
+      std::string(1, '\0') + "eses.";
+  const AllocatorSnapshot s = read_memory_snapshot(write_file(folder / "p", bytes));
+  ASSERT_EQ(s.segments.size(), 2u);
+  EXPECT_TRUE(s.segments[0].blocks.empty());
+  EXPECT_TRUE(s.segments[1].blocks.empty());
+}
+
+TEST(MemorySnapshot, ABlockRepeatedWithoutEndDoesNotAddUpBeyondAnInteger) {
+  TemporaryFolder folder;
+  // {"segments": [{"blocks": [b, b, ...]}]} with b of 2^44 bytes
+  std::string bytes =
+      "\x80\x04}\x8c\x08"
+      "segments](}\x8c\x06"
+      "blocks](}(\x8c\x05"
+      "state\x8c\x08"
+      "inactive\x8c\x04"
+      "size\x8a\x06";
+  bytes += std::string("\0\0\0\0\0\x10u\x94", 8);
+  constexpr int kTimes = 600'000;
+  for (int i = 0; i < kTimes; ++i) bytes += std::string("h\0", 2);
+  const AllocatorSnapshot s = read_memory_snapshot(write_file(folder / "p", bytes + "eses."));
+  ASSERT_EQ(s.segments.size(), 1u);
+  ASSERT_EQ(s.segments[0].blocks.size(), static_cast<size_t>(kTimes) + 1);
+  EXPECT_EQ(s.segments[0].blocks[0].size_bytes, int64_t{1} << 44);
+  int64_t sum = 0;
+  for (const AllocatorBlock& block : s.segments[0].blocks) {
+    ASSERT_FALSE(__builtin_add_overflow(sum, block.size_bytes, &sum));
+  }
+  ASSERT_FALSE(s.warnings.empty());
+  EXPECT_NE(s.warnings.back().find("numbers of bytes"), std::string::npos);
+}
+
 TEST(MemorySnapshot, ImpossibleSizesAreTakenAsNothing) {
   TemporaryFolder folder;
   // {"device_traces": [[{"action": "alloc", "size": -1}]]}

@@ -76,6 +76,18 @@ TEST(NcclLog, ALogOfTodayGivesItsFacts) {
   EXPECT_TRUE(f.warnings.empty());
 }
 
+TEST(NcclLog, TheCardIsKnownWithinTheProcessAndOnTheHost) {
+  const NcclFacts f = facts_of(
+      "a1:1:1 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 2 cudaDev 0 nvmlDev 5 busId 60 "
+      "commId 0x7 - Init START\n"
+      "a1:2:2 [0] NCCL INFO ncclCommInitRank comm 0x2 rank 1 nranks 2 cudaDev 0 busId 70 commId "
+      "0x7 - Init START\n");
+  ASSERT_EQ(f.communicators.size(), 2u);
+  EXPECT_EQ(f.communicators[0].cuda_device, 0);
+  EXPECT_EQ(f.communicators[0].nvml_device, 5);
+  EXPECT_EQ(f.communicators[1].nvml_device, -1);
+}
+
 TEST(NcclLog, LinesOfRanksCutIntoEachOtherAreUsedWhereWhole) {
   const NcclFacts f = facts_of(
       "NCCL version 2.7.8+cuda10.2\n"

@@ -118,6 +118,21 @@ TEST(Nsys, ASmallExportIsReadExactly) {
   EXPECT_TRUE(warned("1 NVTX entries have no end"));
 }
 
+TEST(Nsys, BytesThatCannotBeAreBounded) {
+  TemporaryFolder folder;
+  const auto ranks = read_nsys(database(
+      folder / "a.sqlite",
+      kNames + "CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY(start INTEGER, end INTEGER, deviceId "
+               "INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER, copyKind "
+               "INTEGER, bytes INTEGER);"
+               "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES "
+               "(10,20,0,7,1,{P},1,9223372036854775807),(30,40,0,7,2,{P},1,-1),"
+               "(50,60,0,7,3,{P},1,64);"));
+  ASSERT_EQ(ranks.size(), 1u);
+  EXPECT_EQ(ranks[0].spans.bytes, (std::vector<int64_t>{int64_t{1} << 44, 0, 64}));
+  EXPECT_NE(ranks[0].warnings.back().find("2 numbers of bytes"), std::string::npos);
+}
+
 TEST(Nsys, WhatTheExportLacksIsSaid) {
   TemporaryFolder folder;
   const auto ranks = read_nsys(
