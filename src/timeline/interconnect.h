@@ -58,6 +58,7 @@ struct NcclFacts {
     std::string id;  // address or commId
     int32_t rank = -1, ranks = 0, nodes = 0, local_ranks = 0;
     int32_t cuda_device = -1;
+    int32_t nvml_device = -1;  // physical number; -1 = not said
     std::string bus_id;
     int32_t channels = 0;  // for collectives; 0 = not said
     std::string host;
