@@ -52,9 +52,11 @@ double bus_factor(const std::string& name, int32_t ranks) {
   const double n = ranks;
   const auto begins = [&](const char* word) { return name.rfind(word, 0) == 0; };
   if (begins("all_reduce")) return 2 * (n - 1) / n;
-  if (begins("all_gather") || begins("reduce_scatter") || begins("all_to_all")) return (n - 1) / n;
-  if (begins("barrier")) return 0;
-  if (collective_shape(name) == CollectiveShape::kRooted || name == "send") return 1;
+  if (begins("all_gather") || begins("reduce_scatter") || begins("all_to_all") ||
+      begins("gather") || begins("scatter")) {
+    return (n - 1) / n;
+  }
+  if (begins("broadcast") || begins("reduce") || begins("send")) return 1;
   return 0;
 }
 

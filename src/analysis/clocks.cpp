@@ -49,9 +49,14 @@ std::vector<int64_t> anchor_offsets(const std::vector<RankFacts>& ranks) {
 }
 
 bool anchors_agree(const std::vector<RankFacts>& ranks, const std::vector<int64_t>& offsets) {
+  // A rank in which nothing was recorded has no window, so its clock says nothing.
+  const auto has_window = [](const RankFacts& rank) { return rank.end_ns > rank.begin_ns; };
+  const auto first = std::find_if(ranks.begin(), ranks.end(), has_window);
+  if (first == ranks.end()) return true;
+  const int64_t reference = first->begin_ns + offsets[static_cast<size_t>(first - ranks.begin())];
   for (size_t i = 0; i < ranks.size(); ++i) {
-    const int64_t begin = ranks[i].begin_ns + offsets[i];
-    if (std::abs(begin - ranks.front().begin_ns) > kHour_ns) return false;
+    if (!has_window(ranks[i])) continue;
+    if (std::abs(ranks[i].begin_ns + offsets[i] - reference) > kHour_ns) return false;
   }
   return true;
 }

@@ -53,11 +53,19 @@ ComparedRow row(const std::string& name, double a, double b) {
   return out;
 }
 
+void add_kernel(const KernelRow& kernel, Sums& sums) {
+  Sum& sum = sums[kernel_base_name(kernel.name)];
+  sum.value += static_cast<double>(kernel.total_ns);
+  sum.count += static_cast<double>(kernel.count);
+}
+
 void add_kernels(const RankFacts& rank, Sums& sums) {
+  for (const KernelRow& kernel : rank.kernels) add_kernel(kernel, sums);
+}
+
+void add_computing(const RankFacts& rank, Sums& sums) {
   for (const KernelRow& kernel : rank.kernels) {
-    Sum& sum = sums[kernel_base_name(kernel.name)];
-    sum.value += static_cast<double>(kernel.total_ns);
-    sum.count += static_cast<double>(kernel.count);
+    if (!kernel.communication && !kernel.copy) add_kernel(kernel, sums);
   }
 }
 
@@ -270,11 +278,14 @@ class Comparer {
   }
 
   std::string detail(const ComparedRow& cause) const {
-    const auto& table = cause.name == "exposed communication" ? out_.collectives : out_.kernels;
-    if (cause.name != "compute" && cause.name != "exposed communication") return "";
+    const bool compute = cause.name == "compute";
+    if (!compute && cause.name != "exposed communication") return "";
+    const std::vector<ComparedRow> table = compute ? tables(add_computing) : out_.collectives;
     for (const ComparedRow& one : table) {
       if ((one.difference < 0) != (cause.difference < 0)) continue;
-      return ", most of it in " + one.name.substr(0, 100) + " (" + change(one) + ")";
+      // Collectives are listed with their hidden time, so a row may be less, or more, than the part.
+      const bool most = 2 * std::fabs(one.difference) >= std::fabs(cause.difference);
+      return std::string(most ? ", most of it in " : ", the largest part in ") + one.name.substr(0, 100) + " (" + change(one) + ")";
     }
     return "";
   }

@@ -28,8 +28,6 @@ void DeviceSets::append(DeviceUse use, Interval interval) {
   if (use == DeviceUse::kCopy) copy.append(interval);
 }
 
-IntervalSet DeviceSets::busy() const { return unite(unite(compute, communication), copy); }
-
 Breakdown breakdown_within(const DeviceSets& sets, Interval window) {
   // One sweep over the three sets' boundaries.
   constexpr int kSets = 3;

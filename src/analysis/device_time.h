@@ -16,7 +16,6 @@ struct DeviceSets {
 
   // Intervals in order of begin.
   void append(DeviceUse use, Interval interval);
-  IntervalSet busy() const;
 };
 
 // data_wait_ns is 0: whatever the device does not do is idle.

@@ -51,12 +51,13 @@ struct Rule {
 const std::vector<Rule>& all_rules();
 
 struct Diagnosis {
-  std::vector<Finding> findings;  // most costly first
+  std::vector<Finding> findings;  // most costly first, notes last
   std::vector<std::string> abstained;
   // "Nothing worth changing: ..." when no finding is a warning, with the reason in numbers.
   std::string verdict;
 };
-// Runs all rules; findings below 2 % of the step become notes; sorted by cost.
+// Runs all rules. Findings about time below 2 % of the step become notes, those below 0.2 % are
+// dropped. Sorted by cost, notes after all others.
 Diagnosis diagnose(const JobFacts& job);
 
 }  // namespace vitrine

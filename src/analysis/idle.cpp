@@ -174,11 +174,9 @@ std::string what_text(const RankTimeline& timeline, uint32_t what) {
   return timeline.strings[what];
 }
 
-std::vector<IdlePiece> idle_pieces(const RankTimeline& timeline,
-                                   const HostWalk& host,
+std::vector<IdlePiece> idle_pieces(const HostWalk& host,
                                    const std::vector<DeviceSpan>& device,
                                    Interval range) {
-  (void)timeline;
   std::vector<IdlePiece> out;
   Splitter splitter(host, out);
   int64_t busy_until = range.begin;

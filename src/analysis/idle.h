@@ -27,8 +27,7 @@ std::string what_text(const RankTimeline& timeline, uint32_t what);
 // waits for the device, host code after that wait counts as the wait's too, for as long as the wait
 // had lasted: without it the host would have been that far ahead. The call counts as launching, and
 // 10 us after it as latency; what exceeds them is waiting for another stream or event.
-std::vector<IdlePiece> idle_pieces(const RankTimeline& timeline,
-                                   const HostWalk& host,
+std::vector<IdlePiece> idle_pieces(const HostWalk& host,
                                    const std::vector<DeviceSpan>& device,
                                    Interval range);
 

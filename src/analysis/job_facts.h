@@ -70,6 +70,7 @@ struct LayoutFacts {
   int32_t data = 1, tensor = 1, pipeline = 1, expert = 1, context = 1;
   bool data_sharded =
       false;  // parameters or gradients are sharded over the data ranks (FSDP, ZeRO)
+  bool sharded_alone = false;  // gathers and reduce-scatters in a data group of size 1
   bool known = false;
   std::string confidence;  // "certain", "likely", "guess"
   std::vector<std::string> reasons;
@@ -117,7 +118,7 @@ struct Straggler {
   int64_t steps = 0, of_steps = 0;  // in how many of the steps it was the one waited for
   int64_t cost_ns = 0;              // a step, what the others waited for it (median)
   double p_value = 1;               // of being last so often by chance
-  std::string reason;               // "compute", "host", "input", "copy", "unknown"
+  std::string reason;               // "compute", "host", "input", "copy", "allocator", "profiler", "unknown"
   std::string evidence;             // numbers: its own against the others' median
   std::vector<std::string> more;    // kernels, regions, calls that the others do not have
 };

@@ -90,12 +90,13 @@ class Inference {
   }
 
   void add_rank(const RankFacts& rank) {
-    for (const GroupUse& group : rank.groups) traffic_of(group);
+    std::vector<Traffic*> of_group;  // by index of the rank's groups
+    for (const GroupUse& group : rank.groups) of_group.push_back(&traffic_of(group));
     const int32_t only = only_group(rank);
     for (const CollectiveUse& use : rank.collectives) {
       const int32_t group = use.group >= 0 ? use.group : only;
       if (group < 0) continue;
-      Traffic& traffic = traffic_of(rank.groups[static_cast<size_t>(group)]);
+      Traffic& traffic = *of_group[static_cast<size_t>(group)];
       add_use(traffic, rank.rank, use.step, use.name, use.phase);
       ++traffic.group.uses;
       traffic.group.total_ns += use.duration_ns;
@@ -149,6 +150,7 @@ class Inference {
     for (auto& [key, traffic] : traffic_) {
       const std::string role = role_of_description(traffic.group.description);
       traffic.group.role = role.empty() ? "unknown" : role;
+      note_alone(traffic);
       if (traffic.size <= 1 || role.empty() || role == "world") continue;
       if (role == "tensor") set_degree(layout_.tensor, traffic.size);
       if (role == "pipeline") set_degree(layout_.pipeline, traffic.size);
@@ -181,6 +183,12 @@ class Inference {
     const std::string& role = traffic.group.role;
     if (role != "data" && role != "data_context") return;
     if (traffic.all_gather > 0 && traffic.reduce_scatter > 0) layout_.data_sharded = true;
+  }
+
+  // Sharding over one rank: the calls are made, nothing is divided.
+  void note_alone(const Traffic& traffic) {
+    if (traffic.size != 1 || traffic.group.role != "data") return;
+    if (traffic.all_gather > 0 && traffic.reduce_scatter > 0) layout_.sharded_alone = true;
   }
 
   // For groups whose description is silent: the default group, "undefined", none.

@@ -64,7 +64,7 @@ void measure_counters(const RankTimeline& timeline, RankFacts& out) {
   for (auto& [name, facts] : found) out.counters.push_back(std::move(facts));
 }
 
-void explain_recompute(const RankView& view, RankFacts& out) {
+void explain_recompute(const RankParts& view, RankFacts& out) {
   if (out.recompute_ns == 0) return;
   if (view.host.recomputed.empty()) {
     out.recompute_evidence = "spans of recomputation";
@@ -77,7 +77,7 @@ void explain_recompute(const RankView& view, RankFacts& out) {
   out.recompute_evidence = "forward operators launched inside backward: " + names;
 }
 
-void explain_phases(const RankView& view, RankFacts& out) {
+void explain_phases(const RankParts& view, RankFacts& out) {
   const HostWalk& host = view.host;
   if (out.origin == "Vitrine") {
     out.notes.push_back("phases: as the engine says");
@@ -122,7 +122,7 @@ RankFacts measure_host_only(const RankTimeline& timeline,
   }
   const Interval window{out.begin_ns, out.end_ns};
   const std::vector<IdlePiece> idle =
-      idle_pieces(timeline, host, work, range_of(timeline, steps, window));
+      idle_pieces(host, work, range_of(timeline, steps, window));
   measure_steps({timeline, steps, host, none, sets, idle}, out);
   out.idle_by_cause = idle_by_cause(idle, window);
   return out;
@@ -147,8 +147,8 @@ RankFacts measure_all_but_memory(const RankTimeline& timeline) {
   out.begin_ns = window.begin, out.end_ns = window.end;
   out.total = breakdown_within(sets, window);
   const std::vector<IdlePiece> idle =
-      idle_pieces(timeline, host, device, range_of(timeline, steps, window));
-  const RankView view{timeline, steps, host, device, sets, idle};
+      idle_pieces(host, device, range_of(timeline, steps, window));
+  const RankParts view{timeline, steps, host, device, sets, idle};
   constexpr size_t kWhats = 20;
   out.idle_by_cause = idle_by_cause(idle, window);
   out.idle_by_what = idle_by_what(timeline, idle, window, true, kWhats);

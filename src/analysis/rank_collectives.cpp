@@ -116,7 +116,7 @@ int64_t exposed(const std::vector<Interval>& compute, Interval interval, size_t&
 
 }  // namespace
 
-void measure_collectives(const RankView& view, RankFacts& out) {
+void measure_collectives(const RankParts& view, RankFacts& out) {
   const Spans& spans = view.timeline.spans;
   Groups groups(view.timeline, out.groups);
   std::map<StringId, std::string> names;

@@ -18,7 +18,7 @@ bool matmul_like(KernelClass kind) {
          kind == KernelClass::kConvolution;
 }
 
-Tally start_row(const RankView& view, const DeviceSpan& span) {
+Tally start_row(const RankParts& view, const DeviceSpan& span) {
   Tally out;
   out.row.name = view.name(span);
   out.row.communication = span.use == DeviceUse::kCommunication;
@@ -32,7 +32,7 @@ Tally start_row(const RankView& view, const DeviceSpan& span) {
   return out;
 }
 
-void count_copy(const RankView& view, const DeviceSpan& span, RankFacts& out) {
+void count_copy(const RankParts& view, const DeviceSpan& span, RankFacts& out) {
   const std::string& name = view.name(span);
   const int64_t bytes = view.timeline.spans.bytes[span.span];
   if (name.find("DtoH") != std::string::npos || name.find("DeviceToHost") != std::string::npos) {
@@ -45,7 +45,7 @@ void count_copy(const RankView& view, const DeviceSpan& span, RankFacts& out) {
 
 }  // namespace
 
-void measure_kernels(const RankView& view, RankFacts& out) {
+void measure_kernels(const RankParts& view, RankFacts& out) {
   std::vector<int32_t> row_of_name(view.timeline.strings.size(), -1);
   std::vector<Tally> rows;
   std::array<RunningUnion, kPhases> phases;

@@ -17,7 +17,7 @@ int64_t quantile(std::vector<int64_t>& values, double share) {
 }
 
 // At each launch: kernels launched before it and not begun, and whether the device is idle.
-void measure_queue(const RankView& view, LaunchFacts& out) {
+void measure_queue(const RankParts& view, LaunchFacts& out) {
   std::vector<int64_t> begun;  // in order: device spans are
   for (const DeviceSpan& span : view.device) {
     if (const Launch* launch = view.launch(span))
@@ -49,7 +49,7 @@ void measure_queue(const RankView& view, LaunchFacts& out) {
 
 }  // namespace
 
-void measure_launches(const RankView& view, RankFacts& facts) {
+void measure_launches(const RankParts& view, RankFacts& facts) {
   LaunchFacts& out = facts.launch;
   std::vector<int64_t> delays, durations, calls;
   for (const DeviceSpan& span : view.device) {

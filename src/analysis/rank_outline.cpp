@@ -33,7 +33,7 @@ struct Outline {
 
 }  // namespace
 
-void outline_work(const RankView& view, RankFacts& out) {
+void outline_work(const RankParts& view, RankFacts& out) {
   const Spans& spans = view.timeline.spans;
   Outline outline;
   for (const DeviceSpan& span : view.device) {

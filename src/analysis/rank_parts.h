@@ -9,7 +9,7 @@
 namespace vitrine {
 
 // What every part reads.
-struct RankView {
+struct RankParts {
   const RankTimeline& timeline;
   const StepIndex& steps;
   const HostWalk& host;
@@ -40,10 +40,10 @@ class RunningUnion {
   int64_t until_ = INT64_MIN, length_ = 0;
 };
 
-void measure_kernels(const RankView& view, RankFacts& out);      // kernels, classes, phases
-void measure_launches(const RankView& view, RankFacts& out);     // launch
-void measure_collectives(const RankView& view, RankFacts& out);  // groups, collectives
-void measure_steps(const RankView& view, RankFacts& out);        // steps
-void outline_work(const RankView& view, RankFacts& out);         // work
+void measure_kernels(const RankParts& view, RankFacts& out);      // kernels, classes, phases
+void measure_launches(const RankParts& view, RankFacts& out);     // launch
+void measure_collectives(const RankParts& view, RankFacts& out);  // groups, collectives
+void measure_steps(const RankParts& view, RankFacts& out);        // steps
+void outline_work(const RankParts& view, RankFacts& out);         // work
 
 }  // namespace vitrine

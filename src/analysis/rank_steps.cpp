@@ -36,7 +36,7 @@ void add_work(const DeviceSpan& span, KernelClass kind, StepWork& work, StepFact
 }
 
 // Then work without a launch was launched before the recording began, in no step of it.
-bool launches_are_known(const RankView& view) {
+bool launches_are_known(const RankParts& view) {
   size_t known = 0;
   for (const DeviceSpan& span : view.device) known += span.launch >= 0;
   return 2 * known > view.device.size();
@@ -53,7 +53,7 @@ void finish(const StepWork& work, StepFacts& out) {
 
 }  // namespace
 
-void measure_steps(const RankView& view, RankFacts& out) {
+void measure_steps(const RankParts& view, RankFacts& out) {
   constexpr size_t kWhats = 8;
   const Spans& spans = view.timeline.spans;
   for (size_t place = 0; place < view.steps.spans().size(); ++place) {

@@ -76,7 +76,7 @@ void report(const JobView& view, Traffic traffic, RuleOutput& out) {
         "DeepSpeed: raise \"stage3_prefetch_bucket_size\", \"stage3_max_live_parameters\"; a "
         "larger "
         "batch gives each gather more compute to hide behind"};
-  } else if (most == "all_to_all" || most == "send_receive") {
+  } else if (most.starts_with("all_to_all") || most == "send_receive") {
     finding.cause =
         "The exchange between experts or embedding tables stands between dependent work.";
     finding.fix = {

@@ -1,3 +1,4 @@
+// Medians over a rank's steps, exposed collectives shared out, and words for figures.
 #include "analysis/rules/job_view.h"
 
 #include <algorithm>

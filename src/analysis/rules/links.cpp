@@ -76,9 +76,10 @@ std::string host_of(const JobFacts& job, int32_t rank) {
 int32_t card_of(const JobFacts& job, int32_t rank) {
   for (const NcclFacts& nccl : job.nccl) {
     for (const NcclFacts::Communicator& one : nccl.communicators) {
-      if (one.rank == rank && one.ranks == job.world_size && one.cuda_device >= 0) {
-        return one.cuda_device;
-      }
+      if (one.rank != rank || one.ranks != job.world_size) continue;
+      // The topology numbers physical cards; CUDA those that CUDA_VISIBLE_DEVICES leaves.
+      if (one.nvml_device >= 0) return one.nvml_device;
+      if (one.cuda_device >= 0) return one.cuda_device;
     }
   }
   // Launchers number the ranks of a host in the order of its cards.

@@ -20,8 +20,9 @@ struct LinkEvidence {
 };
 LinkEvidence link_evidence(const JobFacts& job);
 
-// The card that a rank uses within its host: of its communicator in a NCCL log where there is one,
-// else its place among `world_size / hosts`; -1 = not known.
+// The card that a rank uses within its host, as the topology numbers them: the physical number in a
+// NCCL log, else the CUDA number there (the same unless CUDA_VISIBLE_DEVICES hides cards), else
+// the rank modulo the cards of the one topology; -1 = not known.
 int32_t card_of(const JobFacts& job, int32_t rank);
 // Host of a rank; "" = not known.
 std::string host_of(const JobFacts& job, int32_t rank);

@@ -53,9 +53,11 @@ void judge(const MemoryFacts& memory, int32_t rank, RuleOutput& out) {
   }
   finding.cause = "Parameters, gradients, optimizer state and activations leave no room.";
   finding.fix = {
-      "recompute activations (torch.utils.checkpoint, DeepSpeed activation_checkpointing, "
-      "Vitrine recompute) or smaller micro-batches with more accumulation",
-      "shard more: fully_shard (FSDP2), DeepSpeed zero_optimization stage 2 or 3, Vitrine zero",
+      "recompute activations (torch.utils.checkpoint; DeepSpeed and Vitrine: "
+      "\"activation_checkpointing\") or smaller micro-batches with more accumulation "
+      "(\"gradient_accumulation_steps\")",
+      "shard more: fully_shard (FSDP2); DeepSpeed and Vitrine: \"zero_optimization\": "
+      "{\"stage\": 2 or 3}",
       "offload the optimizer: DeepSpeed offload_optimizer, FSDP2 CPUOffloadPolicy"};
   out.findings.push_back(std::move(finding));
 }

@@ -96,7 +96,7 @@ void no_tensor_cores(const JobFacts& job, RuleOutput& out) {
   if (card->tf32) {
     finding.fix = {
         "PyTorch: torch.autocast(\"cuda\", dtype=torch.bfloat16); DeepSpeed: \"bf16\": "
-        "{\"enabled\": true}; Vitrine: precision bf16",
+        "{\"enabled\": true}, the same in Vitrine's run file",
         "staying in fp32: torch.set_float32_matmul_precision(\"high\") uses TF32"};
   } else {
     finding.fix = {

@@ -9,7 +9,7 @@
 namespace vitrine::rules {
 namespace {
 
-// Four micro-batches a stage or more keep the ideal bubble (p-1)/(m+p-1) at or under a fifth.
+// Four micro-batches a stage or more keep the ideal bubble (p-1)/(v m+p-1) at or under a fifth.
 constexpr double kIdealTooLarge = 0.2;
 // A stage with a fifth more compute than the mean sets the pace of all.
 constexpr double kUnbalanced = 1.2;
@@ -41,18 +41,24 @@ void pipeline_bubble(const JobFacts& job, RuleOutput& out) {
   const PipelineFacts& pipe = *job.pipeline;
   if (pipe.by_stage.empty()) return;
   const JobView view = view_job(job);
-  const auto stages = static_cast<int64_t>(pipe.by_stage.size());
   int64_t lost = 0, compute = 0, schedule = 0, waiting = 0, step = 0;
-  const PipelineStage* heaviest = &pipe.by_stage.front();
+  int64_t stages = 0;  // whose ranks were read: of the others nothing is known
+  const PipelineStage* heaviest = nullptr;
   std::vector<const PipelineStage*> host_bound;
   for (const PipelineStage& stage : pipe.by_stage) {
+    if (stage.step_ns <= 0) continue;
+    ++stages;
     lost += stage.bubble_ns + stage.host_bound_ns;
     compute += stage.compute_ns;
     schedule += stage.schedule_ns;
     waiting += stage.waiting_ns;
     step = std::max(step, stage.step_ns);
-    if (stage.compute_ns > heaviest->compute_ns) heaviest = &stage;
+    if (heaviest == nullptr || stage.compute_ns > heaviest->compute_ns) heaviest = &stage;
     if (part(stage.host_bound_ns, stage.step_ns) >= kHostShare) host_bound.push_back(&stage);
+  }
+  if (stages == 0) {
+    out.abstained.push_back("pipeline_bubble: of no stage was a step read");
+    return;
   }
   const int64_t cost = lost / stages;
   if (cost <= 0) return;
@@ -76,9 +82,8 @@ void pipeline_bubble(const JobFacts& job, RuleOutput& out) {
                             percent(pipe.ideal_bubble).c_str()));
     finding.fix.push_back(format(
         "at least %d micro-batches a step (four a stage): PyTorch n_microbatches of Schedule1F1B "
-        "or ScheduleGPipe, DeepSpeed gradient_accumulation_steps, Megatron-LM a larger "
-        "--global-batch-size, Vitrine micro_batches; or an interleaved schedule "
-        "(ScheduleInterleaved1F1B)",
+        "or ScheduleGPipe, DeepSpeed and Vitrine \"gradient_accumulation_steps\", Megatron-LM "
+        "a larger --global-batch-size; or an interleaved schedule (ScheduleInterleaved1F1B)",
         4 * pipe.stages));
   }
   if (host) {
@@ -107,7 +112,7 @@ void pipeline_bubble(const JobFacts& job, RuleOutput& out) {
     finding.fix.push_back(
         format("move layers away from stage %d; count the embedding and the output "
                "head as layers (DeepSpeed partition_method=\"parameters\", Megatron-LM "
-               "--account-for-embedding-in-pipeline-split, Vitrine pipeline cut)",
+               "--account-for-embedding-in-pipeline-split)",
                heaviest->stage));
   }
   if (causes.empty()) {
@@ -132,10 +137,14 @@ void pipeline_bubble(const JobFacts& job, RuleOutput& out) {
       time_and_share(cost, finding.share).c_str(),
       format_ns(static_cast<double>(schedule / stages)).c_str(),
       format_ns(static_cast<double>(waiting / stages)).c_str());
-  finding.evidence.push_back({format("ideal bubble (p-1)/(m+p-1) = %.3f, measured %.3f",
+  finding.evidence.push_back({format("ideal bubble (p-1)/(v m+p-1) = %.3f, measured %.3f",
                                      pipe.ideal_bubble,
                                      pipe.measured_bubble)});
   for (const PipelineStage& stage : pipe.by_stage) {
+    if (stage.step_ns <= 0) {
+      finding.evidence.push_back({format("stage %d: its ranks were not read", stage.stage)});
+      continue;
+    }
     Evidence evidence{
         format("stage %d (%s): compute %s, bubble %s (schedule %s, waiting %s), own host %s, "
                "transfer %s of a step of %s",
@@ -160,7 +169,7 @@ void pipeline_bubble(const JobFacts& job, RuleOutput& out) {
   }
   finding.gain = "part of " + time_and_share(cost, finding.share) +
                  " a step: waiting and host time can "
-                 "go, the schedule's bubble shrinks as (p-1)/(m+p-1)";
+                 "go, the schedule's bubble shrinks as (p-1)/(v m+p-1), v chunks a stage";
   out.findings.push_back(std::move(finding));
 }
 

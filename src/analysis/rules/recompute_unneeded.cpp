@@ -78,8 +78,8 @@ void recompute_unneeded(const JobFacts& job, RuleOutput& out) {
       "recompute fewer blocks (every second, or the cheapest by operation: selective "
       "checkpointing, torch.utils.checkpoint.create_selective_checkpoint_contexts)",
       "none at all where the peak allows: no checkpoint_wrapper or torch.utils.checkpoint; "
-      "DeepSpeed without activation_checkpointing; Megatron-LM --recompute-granularity "
-      "selective; Vitrine recompute off",
+      "DeepSpeed and Vitrine without \"activation_checkpointing\"; Megatron-LM "
+      "--recompute-granularity selective",
       "torch.cuda.memory._record_memory_history or profile_memory=True shows what the peak is"};
   finding.gain =
       "up to " + time_and_share(cost, finding.share) + " " + view.per() + ", for more memory";

@@ -12,7 +12,7 @@ namespace {
 int64_t gathered_in_forward(const RankView& rank) {
   std::map<int32_t, int64_t> by_step;
   for (const ExposedUse& one : exposed_uses(rank)) {
-    if (one.use->name == "all_gather" && one.use->phase == Phase::kForward) {
+    if (one.use->name.starts_with("all_gather") && one.use->phase == Phase::kForward) {
       by_step[one.step] += one.use->bytes;
     }
   }
@@ -23,7 +23,7 @@ int64_t gathered_in_forward(const RankView& rank) {
 }  // namespace
 
 void sharding_without_effect(const JobFacts& job, RuleOutput& out) {
-  if (!job.layout.data_sharded) return;
+  if (!job.layout.data_sharded && !job.layout.sharded_alone) return;
   Finding finding;
   finding.rule = "sharding_without_effect";
   finding.title = "Sharding without effect";
@@ -31,13 +31,14 @@ void sharding_without_effect(const JobFacts& job, RuleOutput& out) {
       "FSDP2: fully_shard(model, mesh=...) over a mesh dimension of more than one rank, block by "
       "block before the root, and the optimizer created afterwards",
       "DeepSpeed: \"zero_optimization\": {\"stage\": 1, 2 or 3} and the engine's own optimizer; "
-      "Vitrine: zero in the run file"};
-  if (job.layout.data < 2) {
+      "Vitrine: the same key in the run file"};
+  if (job.layout.sharded_alone) {
     finding.confidence = 0.7;
     finding.summary =
         "Parameters are sharded, but over groups of a single rank: every rank holds all of "
         "them and still pays for the gathers.";
-    finding.evidence.push_back({format("sharded layout with %d data rank", job.layout.data)});
+    finding.evidence.push_back(
+        {"all-gathers and reduce-scatters in a data-parallel group of size 1"});
     finding.cause = "The mesh dimension that shards has size one.";
     out.findings.push_back(std::move(finding));
     return;

@@ -13,6 +13,8 @@ std::string words_for(const std::string& reason) {
   if (reason == "host") return "by its host";
   if (reason == "input") return "by its input";
   if (reason == "copy") return "by copies";
+  if (reason == "allocator") return "by its allocator";
+  if (reason == "profiler") return "by its profiler";
   return "for a reason that the trace does not tell";
 }
 
