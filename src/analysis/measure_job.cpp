@@ -1,5 +1,6 @@
 // Measures a job: matches its ranks' collectives, then asks what they tell.
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "analysis/bandwidth.h"
@@ -19,6 +20,7 @@ void sort_ranks(JobFacts& job, std::vector<RankFacts> ranks) {
   std::stable_sort(ranks.begin(), ranks.end(), [](const RankFacts& a, const RankFacts& b) {
     return a.rank < b.rank;
   });
+  std::set<int32_t> sizes;  // as the traces state them
   for (RankFacts& rank : ranks) {
     if (!job.ranks.empty() && job.ranks.back().rank == rank.rank) {
       job.warnings.push_back("Rank " + std::to_string(rank.rank) + " was read from " +
@@ -26,11 +28,24 @@ void sort_ranks(JobFacts& job, std::vector<RankFacts> ranks) {
                              " says it is the same rank and is left out.");
       continue;
     }
+    const auto known = rank.info.find("world_size.known");
+    if (known != rank.info.end() && known->second == "yes") sizes.insert(rank.world_size);
     job.world_size = std::max({job.world_size, rank.world_size, rank.rank + 1});
     job.ranks.push_back(std::move(rank));
   }
+  if (sizes.size() > 1) {
+    job.warnings.push_back("The traces speak of jobs of different sizes (" +
+                           std::to_string(*sizes.begin()) + " to " +
+                           std::to_string(*sizes.rbegin()) +
+                           " ranks): these are hardly one job, and what is said across ranks is "
+                           "not to be trusted. Give the traces of one job.");
+  }
   const auto read = static_cast<int32_t>(job.ranks.size());
-  if (read > 0 && read < job.world_size) {
+  if (read > 0 && sizes.empty() && job.world_size > read) {
+    job.warnings.push_back(
+        "No trace states how many ranks the job has: " + std::to_string(job.world_size) +
+        " is a guess from the ranks' numbers and groups.");
+  } else if (read > 0 && read < job.world_size) {
     job.warnings.push_back("Traces of " + std::to_string(read) + " of " +
                            std::to_string(job.world_size) +
                            " ranks were read: waits for the others can't be told from transfer.");

@@ -348,6 +348,7 @@ class NsysReader {
       timeline.source = path_;
       timeline.wall_anchor_ns = anchor;
       timeline.warnings = warnings_;
+      timeline.info["origin"] = "Nsight Systems";
       timeline.info["process"] = std::to_string(to.process);
       if (!version.empty()) timeline.info["nsys_version"] = version;
       if (in_graphs_ > 0) timeline.info["reader.graph_kernels"] = std::to_string(in_graphs_);
