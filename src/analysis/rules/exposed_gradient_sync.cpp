@@ -11,10 +11,10 @@ namespace vitrine::rules {
 namespace {
 
 // The reductions of one usual step of a rank, in order.
-std::vector<ExposedUse> reductions_of_a_step(const JobView& view, const RankView& rank) {
+std::vector<ExposedUse> reductions_of_a_step(const RankView& rank) {
   std::map<int32_t, std::vector<ExposedUse>> by_step;
   for (const ExposedUse& one : exposed_uses(rank)) {
-    if (traffic_of(*view.job, *rank.facts, *one.use) != Traffic::kGradients) continue;
+    if (one.traffic != Traffic::kGradients) continue;
     by_step[one.step].push_back(one);
   }
   std::vector<ExposedUse> usual_step;
@@ -124,7 +124,7 @@ void exposed_gradient_sync(const JobFacts& job, RuleOutput& out) {
         "exposed_gradient_sync: the recording has next to no compute to hide behind");
     return;
   }
-  const std::vector<ExposedUse> uses = reductions_of_a_step(view, view.ranks.front());
+  const std::vector<ExposedUse> uses = reductions_of_a_step(view.ranks.front());
   const Cause cause = cause_of(uses, cost.hidden_share);
 
   Finding finding;
