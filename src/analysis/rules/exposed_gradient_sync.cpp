@@ -84,16 +84,15 @@ Cause cause_of(const std::vector<ExposedUse>& uses, double hidden) {
         {kBucketFix}};
   }
   if (hidden < 0.1) {
-    return {
-        "Gradient sync without overlap",
-        format("%zu reductions a step, and backward hides %s of them: they are launched after "
-               "backward, or on the stream that computes.",
-               uses.size(),
-               percent(hidden).c_str()),
-        {"PyTorch: DistributedDataParallel or fully_shard instead of all_reduce calls after "
-         "backward",
-         "DeepSpeed: \"overlap_comm\": true; Megatron-LM: --overlap-grad-reduce; Vitrine: overlap "
-         "is on unless the run file turns it off"}};
+    return {"Gradient sync without overlap",
+            format("%zu reductions a step, and backward hides %s of them: they are launched after "
+                   "backward, or on the stream that computes.",
+                   uses.size(),
+                   percent(hidden).c_str()),
+            {"PyTorch: DistributedDataParallel or fully_shard instead of all_reduce calls after "
+             "backward",
+             "DeepSpeed and Vitrine: \"overlap_comm\": true (Vitrine's default); Megatron-LM: "
+             "--overlap-grad-reduce"}};
   }
   // Most of what is exposed comes after the last gradient is there: its bucket is too large.
   if (exposed > 0 && last * 10 >= exposed * 6) {

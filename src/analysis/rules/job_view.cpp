@@ -231,11 +231,6 @@ std::string group_role(const JobFacts& job, const std::string& group_name) {
   return "unknown";
 }
 
-std::string group_role(const JobFacts& job, const RankFacts& rank, const CollectiveUse& use) {
-  if (use.group < 0 || static_cast<size_t>(use.group) >= rank.groups.size()) return "unknown";
-  return group_role(job, rank.groups[static_cast<size_t>(use.group)].name);
-}
-
 void add_gaps(const JobView& view, IdleCause cause, size_t most, std::vector<Evidence>& out) {
   for (const RankView& rank : view.ranks) {
     size_t added = 0;

@@ -74,7 +74,6 @@ int64_t usual(const RankView& rank,
 bool is_point_to_point(const std::string& collective);
 // Role of a process group in the inferred layout: "data", "tensor", ...; "unknown".
 std::string group_role(const JobFacts& job, const std::string& group_name);
-std::string group_role(const JobFacts& job, const RankFacts& rank, const CollectiveUse& use);
 
 // The longest gaps of that cause, as places to jump to: at most `most` a rank.
 void add_gaps(const JobView& view, IdleCause cause, size_t most, std::vector<Evidence>& out);
