@@ -283,9 +283,11 @@ class Comparer {
     const std::vector<ComparedRow> table = compute ? tables(add_computing) : out_.collectives;
     for (const ComparedRow& one : table) {
       if ((one.difference < 0) != (cause.difference < 0)) continue;
-      // Collectives are listed with their hidden time, so a row may be less, or more, than the part.
+      // Collectives are listed with their hidden time, so a row may be less, or more, than the
+      // part.
       const bool most = 2 * std::fabs(one.difference) >= std::fabs(cause.difference);
-      return std::string(most ? ", most of it in " : ", the largest part in ") + one.name.substr(0, 100) + " (" + change(one) + ")";
+      return std::string(most ? ", most of it in " : ", the largest part in ") +
+             one.name.substr(0, 100) + " (" + change(one) + ")";
     }
     return "";
   }

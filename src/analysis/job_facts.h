@@ -118,9 +118,9 @@ struct Straggler {
   int64_t steps = 0, of_steps = 0;  // in how many of the steps it was the one waited for
   int64_t cost_ns = 0;              // a step, what the others waited for it (median)
   double p_value = 1;               // of being last so often by chance
-  std::string reason;               // "compute", "host", "input", "copy", "allocator", "profiler", "unknown"
-  std::string evidence;             // numbers: its own against the others' median
-  std::vector<std::string> more;    // kernels, regions, calls that the others do not have
+  std::string reason;    // "compute", "host", "input", "copy", "allocator", "profiler", "unknown"
+  std::string evidence;  // numbers: its own against the others' median
+  std::vector<std::string> more;  // kernels, regions, calls that the others do not have
 };
 struct StragglerFacts {
   std::vector<Straggler> stragglers;  // most costly first; empty: none

@@ -121,8 +121,7 @@ RankFacts measure_host_only(const RankTimeline& timeline,
     work.push_back({i.begin, i.end, 0, -1, DeviceUse::kCompute, Phase::kOther, false});
   }
   const Interval window{out.begin_ns, out.end_ns};
-  const std::vector<IdlePiece> idle =
-      idle_pieces(host, work, range_of(timeline, steps, window));
+  const std::vector<IdlePiece> idle = idle_pieces(host, work, range_of(timeline, steps, window));
   measure_steps({timeline, steps, host, none, sets, idle}, out);
   out.idle_by_cause = idle_by_cause(idle, window);
   return out;
@@ -146,8 +145,7 @@ RankFacts measure_all_but_memory(const RankTimeline& timeline) {
   const Interval window = window_of(device);
   out.begin_ns = window.begin, out.end_ns = window.end;
   out.total = breakdown_within(sets, window);
-  const std::vector<IdlePiece> idle =
-      idle_pieces(host, device, range_of(timeline, steps, window));
+  const std::vector<IdlePiece> idle = idle_pieces(host, device, range_of(timeline, steps, window));
   const RankParts view{timeline, steps, host, device, sets, idle};
   constexpr size_t kWhats = 20;
   out.idle_by_cause = idle_by_cause(idle, window);

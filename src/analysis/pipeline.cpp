@@ -76,7 +76,9 @@ class Measurement {
   Measurement(const std::vector<RankFacts>& ranks,
               const std::vector<MatchedCollective>& collectives,
               const StageMap& map)
-      : ranks_(ranks), map_(map), waits_(message_waits(ranks, collectives)) {}
+      : ranks_(ranks), map_(map), waits_(message_waits(ranks, collectives)) {
+    for (const auto& messages : map.messages) by_step_.push_back(messages_by_step(messages));
+  }
 
   PipelineFacts run() {
     facts_.stages = map_.stages;
@@ -106,8 +108,9 @@ class Measurement {
     std::array<int64_t, 2> busy{};
     int64_t turns = 0;
     bool forward = false;
-    for (const WorkPiece& piece : rank.work) {
-      if (piece.begin_ns < step.device_begin_ns || piece.begin_ns >= step.device_end_ns) continue;
+    auto at = first_work(rank, step.device_begin_ns);
+    for (; at != rank.work.end() && at->begin_ns < step.device_end_ns; ++at) {
+      const WorkPiece& piece = *at;
       if (piece.phase != Phase::kForward && piece.phase != Phase::kBackward) continue;
       const auto phase = static_cast<size_t>(piece.phase);
       const bool is_forward = piece.phase == Phase::kForward;
@@ -182,8 +185,11 @@ class Measurement {
     const RankFacts& rank = ranks_[rank_index];
     int64_t wait = 0, transfer = 0;
     std::set<int32_t> seen;  // an exchange is two messages of one kernel
-    for (const StageMessage& message : map_.messages[rank_index]) {
-      if (message.step != step.step || !seen.insert(message.use).second) continue;
+    const auto messages = by_step_[rank_index].find(step.step);
+    const std::vector<StageMessage> none;
+    for (const StageMessage& message :
+         messages == by_step_[rank_index].end() ? none : messages->second) {
+      if (!seen.insert(message.use).second) continue;
       const CollectiveUse& use = rank.collectives[static_cast<size_t>(message.use)];
       const auto known = waits_[rank_index].find(message.use);
       const int64_t waited = known == waits_[rank_index].end() ? 0 : known->second;
@@ -228,6 +234,7 @@ class Measurement {
   const std::vector<RankFacts>& ranks_;
   const StageMap& map_;
   const std::vector<UseWaits> waits_;
+  std::vector<std::map<int32_t, std::vector<StageMessage>>> by_step_;  // by rank index
   PipelineFacts facts_;
 };
 

@@ -26,9 +26,16 @@ class RankCells {
         stage_(stage),
         offset_(offset),
         map_(map),
-        messages_(messages),
+        messages_(messages_by_step(messages)),
         alternating_(alternating),
-        out_(out) {}
+        out_(out) {
+    for (const StepFacts& step : rank.steps) {
+      if (step.device_begin_ns < step.device_end_ns) steps_.push_back(&step);
+    }
+    std::stable_sort(steps_.begin(), steps_.end(), [](const auto* a, const auto* b) {
+      return a->device_begin_ns < b->device_begin_ns;
+    });
+  }
 
   void named() {
     // (step, micro-batch, forward, chunk's turn): a break in the order starts another cell.
@@ -50,17 +57,22 @@ class RankCells {
 
  private:
   int32_t step_at(int64_t time) const {
-    for (const StepFacts& step : rank_.steps) {
-      if (time >= step.device_begin_ns && time < step.device_end_ns) return step.step;
-    }
-    return -1;
+    const auto after =
+        std::upper_bound(steps_.begin(), steps_.end(), time, [](int64_t t, const StepFacts* step) {
+          return t < step->device_begin_ns;
+        });
+    if (after == steps_.begin()) return -1;
+    const StepFacts& step = **(after - 1);
+    return time < step.device_end_ns ? step.step : -1;
   }
 
   // Where this direction's micro-batches end (its sends) or begin (its receives), in order.
   std::vector<int64_t> boundaries(int32_t step, bool forward, bool sends) const {
     std::vector<int64_t> result;
-    for (const StageMessage& message : messages_) {
-      if (message.step != step || message.forward != forward || message.send != sends) continue;
+    const auto of_step = messages_.find(step);
+    if (of_step == messages_.end()) return result;
+    for (const StageMessage& message : of_step->second) {
+      if (message.forward != forward || message.send != sends) continue;
       const CollectiveUse& use = rank_.collectives[static_cast<size_t>(message.use)];
       result.push_back(sends ? use.start_ns : use.start_ns + use.duration_ns);
     }
@@ -70,8 +82,9 @@ class RankCells {
 
   std::vector<Part> parts(const StepFacts& step) const {
     std::vector<Part> result;
-    for (const WorkPiece& piece : rank_.work) {
-      if (piece.begin_ns < step.device_begin_ns || piece.begin_ns >= step.device_end_ns) continue;
+    auto at = first_work(rank_, step.device_begin_ns);
+    for (; at != rank_.work.end() && at->begin_ns < step.device_end_ns; ++at) {
+      const WorkPiece& piece = *at;
       if (piece.phase != Phase::kForward && piece.phase != Phase::kBackward) continue;
       result.push_back(
           {piece.begin_ns, piece.end_ns, piece.busy_ns, piece.phase == Phase::kForward});
@@ -156,7 +169,8 @@ class RankCells {
   const int32_t stage_;
   const int64_t offset_;
   const StageMap& map_;
-  const std::vector<StageMessage>& messages_;
+  const std::map<int32_t, std::vector<StageMessage>> messages_;  // by step
+  std::vector<const StepFacts*> steps_;                          // with device work, by its begin
   const bool alternating_;
   std::vector<PipelineFacts::Cell>& out_;
   std::map<std::tuple<int32_t, int32_t, bool>, size_t> open_;

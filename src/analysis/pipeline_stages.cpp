@@ -121,6 +121,13 @@ class Reader {
 
 }  // namespace
 
+std::map<int32_t, std::vector<StageMessage>> messages_by_step(
+    const std::vector<StageMessage>& messages) {
+  std::map<int32_t, std::vector<StageMessage>> result;
+  for (const StageMessage& message : messages) result[message.step].push_back(message);
+  return result;
+}
+
 std::optional<StageMap> find_stages(const std::vector<RankFacts>& ranks) {
   Links links;
   for (const auto& [pair, vote] : first_messages(ranks)) {

@@ -1,6 +1,7 @@
 // Which rank is which stage of a pipeline, from the messages between single ranks.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -26,6 +27,18 @@ struct StageMap {
   std::map<int32_t, int32_t> stage;  // by global rank, also of ranks that were not read
   std::vector<std::vector<StageMessage>> messages;  // by rank index, by start
 };
+
+// The first piece of a rank's work that begins at `time` or later.
+inline std::vector<WorkPiece>::const_iterator first_work(const RankFacts& rank, int64_t time) {
+  return std::lower_bound(
+      rank.work.begin(), rank.work.end(), time, [](const WorkPiece& piece, int64_t t) {
+        return piece.begin_ns < t;
+      });
+}
+
+// Messages of one rank by step, in order.
+std::map<int32_t, std::vector<StageMessage>> messages_by_step(
+    const std::vector<StageMessage>& messages);
 
 // A step begins with forward: of two ranks that exchange messages, the one whose first message of
 // most steps is a send is the earlier stage. Stages are counted from the ranks that only send

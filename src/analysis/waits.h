@@ -7,8 +7,8 @@
 
 namespace vitrine {
 
-// Fills the members' waits, transfer, skews and bandwidths of every collective. The collectives'
-// times are on the job's clock.
+// Fills the members' waits, transfer and skews of every collective; bandwidths are bandwidth.h's.
+// The collectives' times are on the job's clock.
 //
 // A member waits until the latest one arrives, but never so long that less of its kernel is left
 // than the quickest member needed for the whole: the transfer. In a broadcast the root waits for

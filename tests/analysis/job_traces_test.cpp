@@ -87,6 +87,7 @@ TEST_F(JobTraces, FullyShardedRunsAreShardedData) {
 
 TEST_F(JobTraces, InTheShardedRunTheHostOfRank1IsLate) {
   const JobFacts job = h200("fsdp_healthy");
+  ASSERT_FALSE(job.straggler.stragglers.empty());
   for (const Straggler& straggler : job.straggler.stragglers) {
     EXPECT_EQ(straggler.rank, 1);
     EXPECT_EQ(straggler.reason, "host");

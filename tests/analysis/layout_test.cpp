@@ -1,6 +1,8 @@
 // The parallel layout inferred from descriptions and from traffic, on hand-made facts.
 #include <gtest/gtest.h>
 
+#include "analysis/bandwidth.h"
+#include "analysis/finding.h"
 #include "analysis/group_roles.h"
 #include "analysis/hand_made_job.h"
 
@@ -45,6 +47,75 @@ TEST(Layout, DescriptionsGiveTheDegreesThoughRanksAreElided) {
   EXPECT_EQ(layout.data, 2);
   EXPECT_TRUE(layout.known);
   EXPECT_EQ(layout.confidence, "certain");
+}
+
+// A mesh of two replicas whose sharding dimension has `size` ranks, `name` its description.
+JobFacts sharded_over(int32_t size, const std::string& name) {
+  RankFacts rank = hand_made_rank(0, 2);
+  rank.groups = {{"1", "mesh_dp_replicate", {}, 2}, {"2", name, {}, size}};
+  add_step(rank, 1, 0, 100 * kMs);
+  phase_use(rank, "all_gather", Phase::kForward, 0).group = 1;
+  phase_use(rank, "reduce_scatter", Phase::kBackward, kMs).group = 1;
+  phase_use(rank, "all_reduce", Phase::kBackward, 2 * kMs).group = 0;
+  return measure_job({rank}, {}, {});
+}
+
+bool says_without_effect(const JobFacts& job) {
+  const std::vector<Finding> findings = diagnose(job).findings;
+  return std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
+    return finding.rule == "sharding_without_effect";
+  });
+}
+
+TEST(Layout, ShardingOverADimensionOfOneIsSeenAndSaid) {
+  const JobFacts alone = sharded_over(1, "mesh_dp_shard");
+  EXPECT_TRUE(alone.layout.sharded_alone);
+  EXPECT_FALSE(alone.layout.data_sharded);
+  EXPECT_TRUE(says_without_effect(alone));
+  const JobFacts two = sharded_over(2, "mesh_dp_shard");
+  EXPECT_FALSE(two.layout.sharded_alone);
+  EXPECT_FALSE(says_without_effect(two));
+  // With context parallelism the shards lie over its ranks as well: one data rank is no fault.
+  EXPECT_FALSE(says_without_effect(sharded_over(2, "mesh_dp_shard_cp")));
+  EXPECT_FALSE(says_without_effect(sharded_over(1, "mesh_tp")));
+}
+
+TEST(Bandwidth, FactorsAreThoseOfNcclTests) {
+  const std::pair<const char*, double> table[] = {{"all_reduce", 1.5},
+                                                  {"all_gather", 0.75},
+                                                  {"reduce_scatter", 0.75},
+                                                  {"all_to_all", 0.75},
+                                                  {"all_to_all_v", 0.75},
+                                                  {"gather", 0.75},
+                                                  {"scatter", 0.75},
+                                                  {"broadcast", 1},
+                                                  {"reduce", 1},
+                                                  {"send", 1},
+                                                  {"send_receive", 1},
+                                                  {"barrier", 0},
+                                                  {"", 0}};
+  for (const auto& [name, factor] : table) EXPECT_DOUBLE_EQ(bus_factor(name, 4), factor) << name;
+  EXPECT_DOUBLE_EQ(bus_factor("all_reduce", 1), 0);
+}
+
+TEST(Clocks, OfARankWithoutAnythingRecordedSayNothing) {
+  constexpr int64_t kDay = int64_t{86'400'000} * kMs;
+  std::vector<RankFacts> ranks;
+  for (int32_t i = 0; i < 3; ++i) {
+    ranks.push_back(hand_made_rank(i, 3));
+    if (i == 0) continue;  // nothing recorded: begins and ends at 0
+    add_use(ranks.back(), "all_reduce", kDay, kDay + kMs, 1 << 20);
+    ranks.back().begin_ns = kDay;
+  }
+  const auto hour_apart = [](const JobFacts& job) {
+    return std::any_of(job.warnings.begin(), job.warnings.end(), [](const std::string& warning) {
+      return warning.find("hour apart") != std::string::npos;
+    });
+  };
+  EXPECT_FALSE(hour_apart(measure_job(ranks, {}, {})));
+  ranks[2].begin_ns += kDay;
+  ranks[2].end_ns += kDay;
+  EXPECT_TRUE(hour_apart(measure_job(ranks, {}, {})));
 }
 
 TEST(Layout, MeshesOfReplicasAndShardsMultiply) {

@@ -148,6 +148,31 @@ TEST(SlowCollective, TakesItsPartOfTheExposedTransfer) {
   EXPECT_NEAR(static_cast<double>(sync->cost_ns + slow->cost_ns), 10e6, 20);
 }
 
+TEST(SlowCollective, KnowsExchangesThatWereMatchedAsAllToAll) {
+  // The uses say "send_receive" without a group, their kind is an all-to-all of both ranks.
+  JobFacts job = job_with({.name = "send_receive", .ms = 10, .exposed_ms = 10});
+  for (RankFacts& rank : job.ranks) {
+    for (CollectiveUse& use : rank.collectives) use.group = -1;
+  }
+  for (MatchedCollective& matched : job.collectives) {
+    matched.name = "all_to_all";
+    matched.group.clear();
+    matched.ranks = {0, 1};
+  }
+  CollectiveKind kind;
+  kind.name = "all_to_all";
+  kind.ranks = {0, 1};
+  kind.bytes = 32 << 20;
+  kind.count = 4;
+  kind.bus_bytes_per_s = 20e9;
+  kind.expected_bytes_per_s = 200e9;
+  kind.expected_from = "NVLink of a card";
+  job.collective_kinds = {kind};
+  const auto slow = warned(diagnose(job), "slow_collective");
+  ASSERT_TRUE(slow.has_value());
+  EXPECT_NEAR(static_cast<double>(slow->cost_ns), 8.75e6, 10);
+}
+
 TEST(SlowCollective, LeavesAUsualSpeedAlone) {
   EXPECT_FALSE(find(diagnose(with_bandwidth(110e9, 200e9)), "slow_collective"));
 }
@@ -223,15 +248,68 @@ TEST(MultiNode, KnowsSocketsBesideInfinibandAndMissingRdma) {
   job.nccl.push_back(log_with("NET/Socket/0", 4));
   EXPECT_FALSE(find(diagnose(job), "multi_node"));  // nothing better is known to be there
   job.nccl.back().environment["NCCL_IB_DISABLE"] = "1";
-  EXPECT_TRUE(says(*warned(diagnose(job), "multi_node"), "NCCL_IB_DISABLE=1"));
+  const auto off = warned(diagnose(job), "multi_node");
+  ASSERT_TRUE(off.has_value());
+  EXPECT_TRUE(says(*off, "NCCL_IB_DISABLE=1"));
+  EXPECT_TRUE(says(*off, "whether the hosts have such cards is not known"));
   job.nccl = {log_with("NET/IB/0", 4)};
   EXPECT_EQ(warned(diagnose(job), "multi_node")->title, "No GPU-direct RDMA");
   job.nccl = {log_with("NET/IB/0", 4, true)};
   EXPECT_FALSE(find(diagnose(job), "multi_node"));
-  job.nccl.back().network_devices = {"mlx5_0:1/IB", "mlx5_1:1/IB", "mlx5_2:1/IB"};
-  EXPECT_TRUE(says(*warned(diagnose(job), "multi_node"), "1 of 3 network cards"));
+  EXPECT_TRUE(abstained(diagnose(job), "multi_node"));  // which ranks it holds is not known
   job.ranks[1].host = "a";
   EXPECT_FALSE(find(diagnose(job), "multi_node"));
+}
+
+// Four ranks on two hosts whose channels between them go by card 0.
+JobFacts two_hosts(int32_t ranks_in_log) {
+  JobFacts job = job_of({busy_rank(0), busy_rank(1), busy_rank(2), busy_rank(3)});
+  NcclFacts log = log_with("NET/IB/0", 4, true);
+  log.network_devices = {"mlx5_0:1/IB", "mlx5_1:1/IB", "mlx5_2:1/IB"};
+  for (int32_t i = 0; i < ranks_in_log; ++i) {
+    job.ranks[static_cast<size_t>(i)].host = i < 2 ? "a" : "b";
+    NcclFacts::Communicator one;
+    one.rank = i;
+    one.ranks = 4;
+    one.nodes = 2;
+    one.host = i < 2 ? "a" : "b";
+    log.communicators.push_back(one);
+  }
+  for (NcclFacts::Channel& channel : log.channels) channel.communicator = 0;
+  log.channels.push_back({2, 3, "NET/IB/0", true, 9, 0});
+  job.nccl.push_back(log);
+  return job;
+}
+
+TEST(MultiNode, JudgesNetworkCardsByHostAndOnlyWithAllRanks) {
+  EXPECT_TRUE(says(*warned(diagnose(two_hosts(4)), "multi_node"), "use 1 of 3 network cards"));
+  EXPECT_TRUE(abstained(diagnose(two_hosts(3)), "multi_node"));
+  EXPECT_FALSE(find(diagnose(two_hosts(3)), "multi_node"));
+  // One rank a host needs one card.
+  JobFacts single = two_hosts(4);
+  for (int32_t i = 0; i < 4; ++i) {
+    single.nccl[0].communicators[static_cast<size_t>(i)].host = "host" + std::to_string(i);
+  }
+  EXPECT_FALSE(find(diagnose(single), "multi_node"));
+}
+
+TEST(Islands, TakeThePhysicalCardWhereTheLogNamesIt) {
+  JobFacts job = job_of({busy_rank(0), busy_rank(1)});
+  job.topologies.push_back(two_islands());
+  job.layout.groups = {group_of("tensor", {0, 1})};
+  NcclFacts log;
+  for (int32_t i = 0; i < 2; ++i) {
+    NcclFacts::Communicator one;
+    one.rank = i;
+    one.ranks = 2;
+    one.cuda_device = i;
+    one.nvml_device = 2 * i;  // CUDA_VISIBLE_DEVICES=0,2
+    log.communicators.push_back(one);
+  }
+  job.nccl.push_back(log);
+  EXPECT_TRUE(warned(diagnose(job), "islands"));
+  for (NcclFacts::Communicator& one : job.nccl[0].communicators) one.nvml_device = -1;
+  EXPECT_FALSE(find(diagnose(job), "islands"));
 }
 
 TEST(TensorParallelWide, WarnsFromATenthOfTheStep) {
@@ -265,6 +343,17 @@ TEST(Straggler, NamesTheRankAndItsOwnReason) {
   EXPECT_TRUE(says(*late, "gemm: 20 ms more"));
   EXPECT_TRUE(says(*late, "waiting, not bandwidth"));
   EXPECT_FALSE(find(diagnosis, "collective_wait"));  // charged once
+}
+
+TEST(Straggler, HasWordsAndFixesForEveryReason) {
+  for (const char* reason : {"compute", "host", "input", "copy", "allocator", "profiler"}) {
+    JobFacts job = job_with({.ms = 20, .exposed_ms = 20, .waits = {19, 0}});
+    job.straggler.stragglers.push_back({1, 4, 4, 19 * kMs, 1e-4, reason, "", {}});
+    const auto late = warned(diagnose(job), "straggler");
+    ASSERT_TRUE(late.has_value()) << reason;
+    EXPECT_FALSE(says(*late, "does not tell")) << reason;
+    EXPECT_FALSE(says(*late, "to see what its host does")) << reason;
+  }
 }
 
 TEST(Straggler, AbstainsWhereNothingWasTested) {
@@ -352,6 +441,38 @@ TEST(PipelineBubble, KnowsTooFewMicroBatchesAndUnbalancedStages) {
   // Four a stage: what is left is the price of the layout.
   EXPECT_FALSE(warned(diagnose(pipeline(8, 0)), "pipeline_bubble"));
   EXPECT_TRUE(find(diagnose(pipeline(8, 0)), "pipeline_bubble"));
+}
+
+TEST(PipelineBubble, LeavesOutStagesWhoseRanksWereNotRead) {
+  JobFacts job = pipeline(8, 0);
+  job.pipeline->by_stage[1] = {};
+  job.pipeline->by_stage[1].stage = 1;
+  const auto found = find(diagnose(job), "pipeline_bubble");
+  ASSERT_TRUE(found.has_value());
+  EXPECT_FALSE(says(*found, "unbalanced"));
+  EXPECT_EQ(found->cost_ns, 10 * kMs);
+  EXPECT_TRUE(says(*found, "stage 1: its ranks were not read"));
+  job.pipeline->by_stage[0] = {};
+  EXPECT_TRUE(abstained(diagnose(job), "pipeline_bubble"));
+  EXPECT_FALSE(find(diagnose(job), "pipeline_bubble"));
+}
+
+TEST(PipelineBubble, OwnsWhatAStagesHostCosts) {
+  for (const IdleCause cause : {IdleCause::kHostLaunch, IdleCause::kDataLoading}) {
+    JobFacts job = pipeline(8, 30);
+    job.pipeline->by_stage[1].host_bound_ns = 30 * kMs;
+    for (RankFacts& rank : job.ranks) add_idle(rank, cause, 30);
+    const Diagnosis diagnosis = diagnose(job);
+    EXPECT_FALSE(find(diagnosis, "launch_bound"));
+    EXPECT_FALSE(find(diagnosis, "input_starvation"));
+    const bool data = cause == IdleCause::kDataLoading;
+    EXPECT_EQ(says(*warned(diagnosis, "pipeline_bubble"), "waits for its next batch"), data);
+    // What goes beyond it is theirs.
+    for (RankFacts& rank : job.ranks) add_idle(rank, cause, 15);
+    const auto more = warned(diagnose(job), data ? "input_starvation" : "launch_bound");
+    ASSERT_TRUE(more.has_value());
+    EXPECT_NEAR(static_cast<double>(more->cost_ns), 15e6, 10);
+  }
 }
 
 TEST(PipelineBubble, AbstainsWhereStagesWereNotMeasured) {

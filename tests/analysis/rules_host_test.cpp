@@ -219,6 +219,22 @@ TEST(NoTensorCores, NeedsMostProductsWithoutAndAbstainsOnUnknownCards) {
   EXPECT_TRUE(abstained(diagnosis, "no_tensor_cores"));
 }
 
+TEST(NoTensorCores, ReadsWholeWordsOfTheCardsName) {
+  for (const char* name : {"NVIDIA T400", "NVIDIA A1000", "NVIDIA GeForce GTX 1080"}) {
+    EXPECT_TRUE(abstained(diagnose(products(name, 100, kFp32Kernel)), "no_tensor_cores")) << name;
+  }
+  const auto ada = warned(diagnose(products("NVIDIA RTX 2000 Ada Generation", 100, kFp32Kernel)),
+                          "no_tensor_cores");
+  ASSERT_TRUE(ada.has_value());
+  EXPECT_TRUE(says(*ada, "bfloat16"));
+  const auto turing =
+      warned(diagnose(products("NVIDIA GeForce RTX 2080 Ti", 100, kFp32Kernel)), "no_tensor_cores");
+  ASSERT_TRUE(turing.has_value());
+  EXPECT_FALSE(says(*turing, "bfloat16"));
+  EXPECT_TRUE(warned(diagnose(products("NVIDIA GeForce RTX 4070 SUPER", 100, kFp32Kernel)),
+                     "no_tensor_cores"));
+}
+
 TEST(NoTensorCores, IsNotSaidOfKernelsWhoseNamesSayNothing) {
   const Diagnosis diagnosis =
       diagnose(products("NVIDIA B200", 100, "bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x16x256u2"));

@@ -104,6 +104,8 @@ TEST(ShardingWithoutEffect, ComparesWhatARankKeepsWithOneCopy) {
 
 TEST(ShardingWithoutEffect, KnowsGroupsOfOneAndAbstainsWithoutCategories) {
   JobFacts alone = sharded(8 * kGiB, 1);
+  EXPECT_FALSE(find(diagnose(alone), "sharding_without_effect"));  // as of data and context ranks
+  alone.layout.sharded_alone = true;
   EXPECT_TRUE(says(*warned(diagnose(alone), "sharding_without_effect"), "single rank"));
   JobFacts unknown = sharded(8 * kGiB, 4);
   for (RankFacts& rank : unknown.ranks) rank.memory.category_known = false;
@@ -133,6 +135,10 @@ TEST(ThrottledCard, KnowsHalfPowerWithFullMemory) {
   EXPECT_TRUE(says(*found, "300 of 700 W"));
   rank.counters[0].mean = 500;
   EXPECT_FALSE(find(diagnose(job_of({rank})), "throttled_card"));
+  // A limit that comes first is not taken for the draw.
+  rank.counters[0].mean = 300;
+  std::swap(rank.counters[0], rank.counters[1]);
+  EXPECT_TRUE(find(diagnose(job_of({rank})), "throttled_card"));
 }
 
 JobFacts same_kernels(double slower, int slow_kinds) {

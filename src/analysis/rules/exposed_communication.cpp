@@ -24,7 +24,7 @@ void report(const JobView& view, Traffic traffic, RuleOutput& out) {
   const ExposedUse* longest = nullptr;
   const std::vector<ExposedUse> uses = exposed_uses(rank);
   for (const ExposedUse& one : uses) {
-    if (traffic_of(*view.job, *rank.facts, *one.use) != traffic) continue;
+    if (one.traffic != traffic) continue;
     auto& [ns, times] = by_name[one.use->name.empty() ? "communication" : one.use->name];
     ns += one.transfer_ns();
     ++times;

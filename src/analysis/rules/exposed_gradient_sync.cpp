@@ -11,10 +11,10 @@ namespace vitrine::rules {
 namespace {
 
 // The reductions of one usual step of a rank, in order.
-std::vector<ExposedUse> reductions_of_a_step(const JobView& view, const RankView& rank) {
+std::vector<ExposedUse> reductions_of_a_step(const RankView& rank) {
   std::map<int32_t, std::vector<ExposedUse>> by_step;
   for (const ExposedUse& one : exposed_uses(rank)) {
-    if (traffic_of(*view.job, *rank.facts, *one.use) != Traffic::kGradients) continue;
+    if (one.traffic != Traffic::kGradients) continue;
     by_step[one.step].push_back(one);
   }
   std::vector<ExposedUse> usual_step;
@@ -84,16 +84,15 @@ Cause cause_of(const std::vector<ExposedUse>& uses, double hidden) {
         {kBucketFix}};
   }
   if (hidden < 0.1) {
-    return {
-        "Gradient sync without overlap",
-        format("%zu reductions a step, and backward hides %s of them: they are launched after "
-               "backward, or on the stream that computes.",
-               uses.size(),
-               percent(hidden).c_str()),
-        {"PyTorch: DistributedDataParallel or fully_shard instead of all_reduce calls after "
-         "backward",
-         "DeepSpeed: \"overlap_comm\": true; Megatron-LM: --overlap-grad-reduce; Vitrine: overlap "
-         "is on unless the run file turns it off"}};
+    return {"Gradient sync without overlap",
+            format("%zu reductions a step, and backward hides %s of them: they are launched after "
+                   "backward, or on the stream that computes.",
+                   uses.size(),
+                   percent(hidden).c_str()),
+            {"PyTorch: DistributedDataParallel or fully_shard instead of all_reduce calls after "
+             "backward",
+             "DeepSpeed and Vitrine: \"overlap_comm\": true (Vitrine's default); Megatron-LM: "
+             "--overlap-grad-reduce"}};
   }
   // Most of what is exposed comes after the last gradient is there: its bucket is too large.
   if (exposed > 0 && last * 10 >= exposed * 6) {
@@ -124,7 +123,7 @@ void exposed_gradient_sync(const JobFacts& job, RuleOutput& out) {
         "exposed_gradient_sync: the recording has next to no compute to hide behind");
     return;
   }
-  const std::vector<ExposedUse> uses = reductions_of_a_step(view, view.ranks.front());
+  const std::vector<ExposedUse> uses = reductions_of_a_step(view.ranks.front());
   const Cause cause = cause_of(uses, cost.hidden_share);
 
   Finding finding;

@@ -9,8 +9,8 @@ namespace vitrine::rules {
 
 void host_region(const JobFacts& job, RuleOutput& out) {
   const JobView view = view_job(job);
-  const int64_t cost =
-      common_part(view, [](const RankView& rank) { return rank.idle_for(IdleCause::kRegion); });
+  const int64_t cost = common_part(
+      view, [](const RankView& rank) { return rank.idle_beside_pipeline(IdleCause::kRegion); });
   if (cost <= 0) return;
   std::string region = "a named region";
   if (const auto whats = idle_whats(*view.ranks.front().facts, IdleCause::kRegion);

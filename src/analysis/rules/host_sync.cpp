@@ -9,8 +9,8 @@ namespace vitrine::rules {
 
 void host_sync(const JobFacts& job, RuleOutput& out) {
   const JobView view = view_job(job);
-  const int64_t cost =
-      common_part(view, [](const RankView& rank) { return rank.idle_for(IdleCause::kHostSync); });
+  const int64_t cost = common_part(
+      view, [](const RankView& rank) { return rank.idle_beside_pipeline(IdleCause::kHostSync); });
   if (cost <= 0) return;
 
   Finding finding;

@@ -13,8 +13,9 @@ void input_starvation(const JobFacts& job, RuleOutput& out) {
   for (const RankView& rank : view.ranks) {
     least_host = std::min(least_host, std::max(rank.data_host_ns, rank.starved_ns()));
     most_host = std::max(most_host, std::max(rank.data_host_ns, rank.starved_ns()));
-    most = std::max(most, rank.starved_ns());
-    idle_least = std::min(idle_least, rank.starved_ns());
+    const int64_t own = rank.idle_beside_pipeline(IdleCause::kDataLoading) + rank.data_wait_ns;
+    most = std::max(most, own);
+    idle_least = std::min(idle_least, own);
   }
   if (most <= 0) return;
 

@@ -27,6 +27,13 @@ int32_t step_of(const RankView& rank, const CollectiveUse& use) {
 
 namespace {
 
+// As pipeline.cpp sums them into PipelineStage::host_bound_ns.
+constexpr IdleCause kHostCauses[] = {IdleCause::kHostLaunch,
+                                     IdleCause::kHostSync,
+                                     IdleCause::kDataLoading,
+                                     IdleCause::kRegion,
+                                     IdleCause::kProfiler};
+
 // Steps far shorter than the longest are cut by the end of the recording, not steps.
 std::vector<const StepFacts*> judged_steps(const RankFacts& rank) {
   int64_t longest = 0;
@@ -92,6 +99,28 @@ void share_exposed(RankView& rank) {
     };
     rank.use_exposed_ns.push_back(lessened(uses[i].exposed_ns));
     if (rank.use_wait_ns[i] > 0) rank.use_wait_ns[i] = lessened(rank.use_wait_ns[i]);
+  }
+}
+
+// pipeline_bubble charges what a stage's own host costs; the causes share it by their idle time.
+void share_with_pipeline(const JobFacts& job, JobView& view) {
+  if (!job.pipeline) return;
+  for (const PipelineStage& stage : job.pipeline->by_stage) {
+    if (stage.step_ns <= 0 || stage.host_bound_ns <= 0) continue;
+    for (RankView& rank : view.ranks) {
+      if (std::find(stage.ranks.begin(), stage.ranks.end(), rank.rank) == stage.ranks.end()) {
+        continue;
+      }
+      int64_t sum = 0;
+      for (const IdleCause cause : kHostCauses) sum += rank.idle_for(cause);
+      if (sum <= 0) continue;
+      const double part =
+          std::min(1.0, static_cast<double>(stage.host_bound_ns) / static_cast<double>(sum));
+      for (const IdleCause cause : kHostCauses) {
+        rank.of_pipeline[static_cast<size_t>(cause)] =
+            static_cast<int64_t>(part * static_cast<double>(rank.idle_for(cause)));
+      }
+    }
   }
 }
 
@@ -164,6 +193,8 @@ JobView view_job(const JobFacts& job, bool whole) {
     if (job.ranks[i].device_work) view.ranks.push_back(view_rank(job.ranks[i], i, whole));
   }
   view_collectives(job, view);
+  tell_traffic(view);
+  share_with_pipeline(job, view);
   view.has_steps = !view.ranks.empty();
   for (const RankView& rank : view.ranks) {
     view.step_ns = std::max(view.step_ns, rank.step_ns);
@@ -198,11 +229,6 @@ std::string group_role(const JobFacts& job, const std::string& group_name) {
     if (group.name == group_name) return group.role;
   }
   return "unknown";
-}
-
-std::string group_role(const JobFacts& job, const RankFacts& rank, const CollectiveUse& use) {
-  if (use.group < 0 || static_cast<size_t>(use.group) >= rank.groups.size()) return "unknown";
-  return group_role(job, rank.groups[static_cast<size_t>(use.group)].name);
 }
 
 void add_gaps(const JobView& view, IdleCause cause, size_t most, std::vector<Evidence>& out) {

@@ -10,6 +10,9 @@
 
 namespace vitrine {
 
+// What a collective is for: by the group's role, its name and the phase it was launched in.
+enum class Traffic : uint8_t { kGradients, kTensorParallel, kGather, kOther };
+
 // Nanoseconds of a usual step: medians over the steps, so that one odd step does not speak for all.
 // Without step marks: of the whole window.
 struct RankView {
@@ -30,8 +33,18 @@ struct RankView {
   // By index of RankFacts::collectives. Two that are exposed at once share the time, so that all of
   // a step add up to its exposed communication. Waiting: -1 = other ranks' side not seen.
   std::vector<int64_t> use_exposed_ns, use_wait_ns;
+  // By index of RankFacts::collectives.
+  std::vector<Traffic> use_traffic;
+  std::vector<const CollectiveKind*> use_kind;  // into JobFacts; null: none
+  // Idle time for the rank's own host that pipeline_bubble charges, by cause.
+  IdleByCause of_pipeline{};
 
   int64_t idle_for(IdleCause cause) const { return idle[static_cast<size_t>(cause)]; }
+  // What is left for the rules on the host beside pipeline_bubble.
+  int64_t idle_beside_pipeline(IdleCause cause) const {
+    const auto at = static_cast<size_t>(cause);
+    return idle[at] > of_pipeline[at] ? idle[at] - of_pipeline[at] : 0;
+  }
   int64_t starved_ns() const { return idle_for(IdleCause::kDataLoading) + data_wait_ns; }
 };
 
@@ -61,7 +74,6 @@ int64_t usual(const RankView& rank,
 bool is_point_to_point(const std::string& collective);
 // Role of a process group in the inferred layout: "data", "tensor", ...; "unknown".
 std::string group_role(const JobFacts& job, const std::string& group_name);
-std::string group_role(const JobFacts& job, const RankFacts& rank, const CollectiveUse& use);
 
 // The longest gaps of that cause, as places to jump to: at most `most` a rank.
 void add_gaps(const JobView& view, IdleCause cause, size_t most, std::vector<Evidence>& out);

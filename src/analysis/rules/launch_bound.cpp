@@ -82,7 +82,8 @@ void launch_bound(const JobFacts& job, RuleOutput& out) {
     }
     return;
   }
-  const int64_t cost = common_part(view, host_late);
+  const int64_t cost = common_part(
+      view, [](const RankView& rank) { return rank.idle_beside_pipeline(IdleCause::kHostLaunch); });
   if (cost <= 0) return;
 
   Finding finding;

@@ -1,5 +1,7 @@
 // Rule: matrix products and alike that ran without tensor cores on a card that has them.
 #include <algorithm>
+#include <cctype>
+#include <cstddef>
 
 #include "analysis/rules/job_view.h"
 #include "analysis/rules/rules.h"
@@ -15,15 +17,39 @@ struct Generation {
   bool tf32;
 };
 constexpr Generation kWithTensorCores[] = {
-    {"V100", false}, {"T4", false},    {"TITAN V", false}, {"RTX 20", false}, {"Quadro RTX", false},
-    {"A100", true},  {"A800", true},   {"A10", true},      {"A30", true},     {"A40", true},
-    {"A6000", true}, {"RTX 30", true}, {"RTX 40", true},   {"RTX 50", true},  {"L4", true},
-    {"L40", true},   {"H100", true},   {"H800", true},     {"H200", true},    {"H20", true},
-    {"B100", true},  {"B200", true},   {"GH200", true},    {"GB200", true}};
+    {"V100", false},     {"V100S", false},      {"T4", false},
+    {"TITAN V", false},  {"RTX 2060", false},   {"RTX 2070", false},
+    {"RTX 2080", false}, {"Quadro RTX", false}, {"Ada Generation", true},
+    {"A100", true},      {"A800", true},        {"A10", true},
+    {"A10G", true},      {"A30", true},         {"A40", true},
+    {"A6000", true},     {"RTX 30#0", true},    {"RTX 40#0", true},
+    {"RTX 50#0", true},  {"L4", true},          {"L40", true},
+    {"L40S", true},      {"H100", true},        {"H800", true},
+    {"H200", true},      {"H20", true},         {"B100", true},
+    {"B200", true},      {"GH200", true},       {"GB200", true}};
+
+bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
+
+// Whether `word` stands in `text` with no letter or digit beside it: "T4" is not in "T400". '#' is
+// any digit.
+bool has_word(const std::string& text, const std::string& word) {
+  const auto inside = [&](size_t at) {
+    return at < text.size() && std::isalnum(static_cast<unsigned char>(text[at])) != 0;
+  };
+  for (size_t at = 0; at + word.size() <= text.size(); ++at) {
+    const bool same =
+        std::equal(word.begin(),
+                   word.end(),
+                   text.begin() + static_cast<std::ptrdiff_t>(at),
+                   [](char w, char c) { return w == c || (w == '#' && is_digit(c)); });
+    if (same && (at == 0 || !inside(at - 1)) && !inside(at + word.size())) return true;
+  }
+  return false;
+}
 
 const Generation* generation_of(const std::string& device) {
   for (const Generation& one : kWithTensorCores) {
-    if (device.find(one.word) != std::string::npos) return &one;
+    if (has_word(device, one.word)) return &one;
   }
   return nullptr;
 }

@@ -24,6 +24,17 @@ std::vector<int32_t> ranks_of(const std::vector<const PipelineStage*>& stages) {
   return ranks;
 }
 
+// Whether its host is late mostly because it loads data.
+bool loads_data(const JobView& view, const PipelineStage& stage) {
+  int64_t data = 0, all = 0;
+  for (const RankView& rank : view.ranks) {
+    if (std::find(stage.ranks.begin(), stage.ranks.end(), rank.rank) == stage.ranks.end()) continue;
+    data += rank.of_pipeline[static_cast<size_t>(IdleCause::kDataLoading)];
+    for (const int64_t ns : rank.of_pipeline) all += ns;
+  }
+  return data * 2 > all;
+}
+
 double part(int64_t ns, int64_t of) {
   return of > 0 ? static_cast<double>(ns) / static_cast<double>(of) : 0;
 }
@@ -92,13 +103,20 @@ void pipeline_bubble(const JobFacts& job, RuleOutput& out) {
     const std::string name = (numbers.size() == 1 ? "stage " : "stages ") +
                              rank_list(numbers).substr(numbers.size() == 1 ? 5 : 6);
     titles.push_back(name + " host-bound");
+    const bool data = loads_data(view, *host_bound.front());
     causes.push_back(
-        format("the host of %s (%s) launches too slowly, %s a step, and the other stages "
+        format("the host of %s (%s) %s, %s a step, and the other stages "
                "wait in receive for it",
                name.c_str(),
                rank_list(ranks_of(host_bound)).c_str(),
+               data ? "waits for its next batch" : "launches too slowly",
                format_ns(static_cast<double>(host_bound.front()->host_bound_ns)).c_str()));
     finding.ranks = ranks_of(host_bound);
+    if (data) {
+      finding.fix.push_back(
+          "that stage's input first: DataLoader(num_workers=4 or more, pin_memory=True, "
+          "prefetch_factor=4)");
+    }
     finding.fix.push_back(
         "that stage's host first: larger micro-batches, torch.compile or CUDA graphs "
         "for the stage's module, fused optimizer; its own cores (numactl)");

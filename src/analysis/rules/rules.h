@@ -11,7 +11,10 @@
 //   - exposed transfer: the part that a slow link adds, to slow_collective; the rest to
 //     exposed_gradient_sync (gradients), tensor_parallel_wide (tensor groups),
 //     exposed_communication.
-//   - everything between the stages of a pipeline: pipeline_bubble.
+//   - everything between the stages of a pipeline, and what a stage's own host keeps its device
+//   idle
+//     for (launches, synchronisation, data, regions): pipeline_bubble; the rules on the host and on
+//     input charge only what goes beyond that.
 #pragma once
 
 #include "analysis/finding.h"

@@ -16,8 +16,7 @@ int64_t slow_cost(const JobView& view) {
     std::map<int32_t, double> by_step;
     double whole = 0;
     for (const ExposedUse& one : exposed_uses(rank)) {
-      const double lost =
-          static_cast<double>(one.transfer_ns()) * slow_part(*view.job, *rank.facts, one);
+      const double lost = static_cast<double>(one.transfer_ns()) * slow_part(one);
       by_step[one.step] += lost;
       whole += lost;
     }

@@ -21,7 +21,10 @@ constexpr double kFullMemory = 0.9;
 // The spread of good cards of one kind is a few per cent.
 constexpr double kSlowerCard = 1.1;
 
+// The first counter whose name has all words. A limit is no reading, so it has to be asked for.
 const CounterFacts* counter(const RankFacts& rank, std::initializer_list<const char*> words) {
+  const bool limits = std::any_of(
+      words.begin(), words.end(), [](const char* word) { return std::string(word) == "limit"; });
   for (const CounterFacts& one : rank.counters) {
     std::string name = one.name;
     std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) {
@@ -30,7 +33,8 @@ const CounterFacts* counter(const RankFacts& rank, std::initializer_list<const c
     const bool all = std::all_of(words.begin(), words.end(), [&](const char* word) {
       return name.find(word) != std::string::npos;
     });
-    if (all && one.samples > 0) return &one;
+    const bool limit = name.find("limit") != std::string::npos;
+    if (all && limit == limits && one.samples > 0) return &one;
   }
   return nullptr;
 }

@@ -2,6 +2,8 @@
 #include "analysis/rules/traffic.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 namespace vitrine {
 
@@ -15,21 +17,65 @@ constexpr int64_t kLargeMessage = 4 << 20;
 // What to expect once the right link is used, of its figure.
 constexpr double kUsualBus = 0.8;
 
-const CollectiveKind* kind_of(const JobFacts& job,
-                              const RankFacts& rank,
-                              const CollectiveUse& use) {
-  const std::string group = use.group >= 0 && static_cast<size_t>(use.group) < rank.groups.size()
-                                ? rank.groups[static_cast<size_t>(use.group)].name
-                                : "";
-  const CollectiveKind* found = nullptr;
-  for (const CollectiveKind& kind : job.collective_kinds) {
-    if (kind.name != use.name || kind.group != group) continue;
-    const bool member =
-        std::find(kind.ranks.begin(), kind.ranks.end(), rank.rank) != kind.ranks.end();
-    if (kind.ranks.empty() || member) return &kind;
-    found = found == nullptr ? &kind : found;
+// Kinds are kept by name and ranks, by name and group where the ranks are not known.
+class KindIndex {
+ public:
+  explicit KindIndex(const std::vector<CollectiveKind>& kinds) {
+    for (const CollectiveKind& kind : kinds) {
+      if (!kind.ranks.empty()) by_ranks_.emplace(std::pair(kind.name, kind.ranks), &kind);
+      by_group_[{kind.name, kind.group}].push_back(&kind);
+    }
   }
-  return found;
+
+  const CollectiveKind* find(const std::string& name,
+                             const std::vector<int32_t>& ranks,
+                             const std::string& group,
+                             int32_t rank) const {
+    if (!ranks.empty()) {
+      const auto exact = by_ranks_.find({name, ranks});
+      if (exact != by_ranks_.end()) return exact->second;
+    }
+    const auto named = by_group_.find({name, group});
+    if (named == by_group_.end()) return nullptr;
+    for (const CollectiveKind* kind : named->second) {
+      const auto& all = kind->ranks;
+      if (all.empty() || std::find(all.begin(), all.end(), rank) != all.end()) return kind;
+    }
+    return named->second.front();
+  }
+
+ private:
+  std::map<std::pair<std::string, std::vector<int32_t>>, const CollectiveKind*> by_ranks_;
+  std::map<std::pair<std::string, std::string>, std::vector<const CollectiveKind*>> by_group_;
+};
+
+// A matched collective knows its kind, though its uses may go by another name: kernels that send
+// and receive at once are an all-to-all once all ranks are seen to take part.
+void kinds_of_matched(const JobFacts& job, const KindIndex& index, JobView& view) {
+  std::vector<RankView*> by_index(job.ranks.size(), nullptr);
+  for (RankView& rank : view.ranks) by_index[rank.index] = &rank;
+  for (const MatchedCollective& matched : job.collectives) {
+    const CollectiveKind* kind = nullptr;
+    for (const MatchedCollective::Member& member : matched.members) {
+      const auto at = static_cast<size_t>(member.rank_index);
+      RankView* rank = at < by_index.size() ? by_index[at] : nullptr;
+      if (rank == nullptr || static_cast<size_t>(member.use) >= rank->use_kind.size()) continue;
+      if (kind == nullptr)
+        kind = index.find(matched.name, matched.ranks, matched.group, rank->rank);
+      rank->use_kind[static_cast<size_t>(member.use)] = kind;
+    }
+  }
+}
+
+Traffic traffic_of(const std::string& role, const CollectiveUse& use) {
+  if (role == "tensor") return Traffic::kTensorParallel;
+  if (use.name.starts_with("all_gather")) return Traffic::kGather;
+  // reduce, reduce_scatter and their variants
+  const bool reduces = use.name.starts_with("all_reduce") || use.name.starts_with("reduce");
+  if (reduces && use.phase != Phase::kForward && role != "expert" && role != "pipeline") {
+    return Traffic::kGradients;
+  }
+  return Traffic::kOther;
 }
 
 }  // namespace
@@ -42,16 +88,35 @@ bool computes(const JobView& view) {
 
 bool is_large(const CollectiveKind& kind) { return kind.bytes >= kLargeMessage; }
 
-Traffic traffic_of(const JobFacts& job, const RankFacts& rank, const CollectiveUse& use) {
-  const std::string role = group_role(job, rank, use);
-  if (role == "tensor") return Traffic::kTensorParallel;
-  if (use.name == "all_gather") return Traffic::kGather;
-  const bool reduces =
-      use.name == "all_reduce" || use.name == "reduce_scatter" || use.name == "reduce";
-  if (reduces && use.phase != Phase::kForward && role != "expert" && role != "pipeline") {
-    return Traffic::kGradients;
+void tell_traffic(JobView& view) {
+  const JobFacts& job = *view.job;
+  const KindIndex index(job.collective_kinds);
+  for (RankView& rank : view.ranks) {
+    rank.use_kind.assign(rank.facts->collectives.size(), nullptr);
   }
-  return Traffic::kOther;
+  kinds_of_matched(job, index, view);
+  const GroupUse none;
+  for (RankView& rank : view.ranks) {
+    const auto& groups = rank.facts->groups;
+    std::vector<std::string> roles;
+    for (const GroupUse& group : groups) roles.push_back(group_role(job, group.name));
+    // Of uses that were not matched, by the index of their group.
+    std::map<std::pair<int32_t, std::string>, const CollectiveKind*> others;
+    rank.use_traffic.clear();
+    for (size_t i = 0; i < rank.use_kind.size(); ++i) {
+      const CollectiveUse& use = rank.facts->collectives[i];
+      const bool grouped = use.group >= 0 && static_cast<size_t>(use.group) < groups.size();
+      const auto at = static_cast<size_t>(use.group);
+      rank.use_traffic.push_back(traffic_of(grouped ? roles[at] : "unknown", use));
+      if (rank.use_kind[i] != nullptr) continue;
+      const auto [other, added] = others.try_emplace({grouped ? use.group : -1, use.name}, nullptr);
+      if (added) {
+        const GroupUse& group = grouped ? groups[at] : none;
+        other->second = index.find(use.name, group.ranks, group.name, rank.rank);
+      }
+      rank.use_kind[i] = other->second;
+    }
+  }
 }
 
 std::vector<ExposedUse> exposed_uses(const RankView& rank) {
@@ -62,14 +127,20 @@ std::vector<ExposedUse> exposed_uses(const RankView& rank) {
     const int32_t step = step_of(rank, uses[i]);
     if (!rank.steps.empty() && step < 0) continue;
     const int64_t wait = rank.use_wait_ns[i];
-    out.push_back({&uses[i], step, rank.use_exposed_ns[i], std::max<int64_t>(wait, 0), wait >= 0});
+    out.push_back({&uses[i],
+                   rank.use_traffic[i],
+                   rank.use_kind[i],
+                   step,
+                   rank.use_exposed_ns[i],
+                   std::max<int64_t>(wait, 0),
+                   wait >= 0});
   }
   return out;
 }
 
-double slow_part(const JobFacts& job, const RankFacts& rank, const ExposedUse& one) {
+double slow_part(const ExposedUse& one) {
   if (one.use->bytes < kLargeMessage) return 0;
-  const CollectiveKind* kind = kind_of(job, rank, *one.use);
+  const CollectiveKind* kind = one.kind;
   if (kind == nullptr || kind->expected_bytes_per_s <= 0 || kind->bus_bytes_per_s <= 0) return 0;
   if (kind->bus_bytes_per_s >= kSlowBus * kind->expected_bytes_per_s) return 0;
   return 1 - kind->bus_bytes_per_s / (kUsualBus * kind->expected_bytes_per_s);
@@ -85,9 +156,9 @@ TrafficCost cost_of(const JobView& view, Traffic traffic) {
     double whole = 0;
     int64_t whole_count = 0, whole_wait = 0;
     for (const ExposedUse& one : exposed_uses(rank)) {
-      if (traffic_of(*view.job, *rank.facts, *one.use) != traffic) continue;
+      if (one.traffic != traffic) continue;
       const auto moved = static_cast<double>(one.transfer_ns());
-      const double kept = moved * (1 - slow_part(*view.job, *rank.facts, one));
+      const double kept = moved * (1 - slow_part(one));
       by_step[one.step] += kept;
       count[one.step] += 1;
       wait[one.step] += one.wait_ns;

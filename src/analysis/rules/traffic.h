@@ -10,9 +10,8 @@
 
 namespace vitrine {
 
-enum class Traffic : uint8_t { kGradients, kTensorParallel, kGather, kOther };
-// By the group's role, the collective's name and the phase it was launched in.
-Traffic traffic_of(const JobFacts& job, const RankFacts& rank, const CollectiveUse& use);
+// Fills use_traffic and use_kind of all ranks.
+void tell_traffic(JobView& view);
 
 // Whether the recording has compute that communication could hide behind; cut pieces of a trace
 // have none.
@@ -25,8 +24,10 @@ int32_t step_of(const RankView& rank, const CollectiveUse& use);
 // A collective of one rank with what is known of its exposed time.
 struct ExposedUse {
   const CollectiveUse* use = nullptr;
-  int32_t step = -1;                    // by step_of
-  int64_t exposed_ns = 0, wait_ns = 0;  // as RankView's
+  Traffic traffic = Traffic::kOther;
+  const CollectiveKind* kind = nullptr;  // null: none
+  int32_t step = -1;                     // by step_of
+  int64_t exposed_ns = 0, wait_ns = 0;   // as RankView's
   bool matched = false;
   // Exposed and not known to be waiting.
   int64_t transfer_ns() const { return exposed_ns - wait_ns; }
@@ -36,7 +37,7 @@ std::vector<ExposedUse> exposed_uses(const RankView& rank);
 
 // Share of a collective's transfer that would go at a usual speed of its link; 0 where the speed
 // is usual, or is not known.
-double slow_part(const JobFacts& job, const RankFacts& rank, const ExposedUse& one);
+double slow_part(const ExposedUse& one);
 // Below this part of what its link gives at that size a collective is slow.
 extern const double kSlowBus;
 bool is_large(const CollectiveKind& kind);

@@ -122,6 +122,17 @@ std::vector<std::string> fixes_for(const std::string& kind) {
         "pinned memory and non_blocking copies on that rank; look at its PCIe link "
         "(nvidia-smi -q -d PCI: current against maximum)"};
   }
+  if (kind == "allocator") {
+    return {
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and no torch.cuda.empty_cache() in the "
+        "step: the device allocator is called only while the cache grows",
+        "batches of equal shape on that rank, so that freed blocks fit again"};
+  }
+  if (kind == "profiler") {
+    return {
+        "profile that rank like the others: the same activities, without with_stack and "
+        "profile_memory; compare step times without a profiler before changing anything"};
+  }
   return {"profile that rank with CPU activities to see what its host does before the collective"};
 }
 
