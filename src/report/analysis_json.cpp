@@ -246,6 +246,7 @@ Json layout_json(const LayoutFacts& layout) {
           {"expert", layout.expert},
           {"context", layout.context},
           {"data_sharded", layout.data_sharded},
+          {"sharded_alone", layout.sharded_alone},
           {"known", layout.known},
           {"confidence", layout.confidence},
           {"reasons", layout.reasons},
