@@ -160,6 +160,19 @@ TEST(LaunchBound, TellsPausesFromSlowLaunches) {
   EXPECT_EQ(find(diagnose(job_of({rank})), "launch_bound")->title, "Host launches too slowly");
 }
 
+TEST(LaunchBound, CallsOfTheAllocatorGetTheirOwnWords) {
+  RankFacts rank = busy_rank(0);
+  add_idle(rank, IdleCause::kHostLaunch, 30, "hipFree");
+  const std::optional<Finding> found = warned(diagnose(job_of({rank})), "launch_bound");
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->title, "Allocator calls stop the device");
+  for (const std::string& way : found->fix) EXPECT_EQ(way.find("AdamW"), std::string::npos) << way;
+
+  RankFacts launching = busy_rank(0);
+  add_idle(launching, IdleCause::kHostLaunch, 30, "cudaLaunchKernel");
+  EXPECT_EQ(warned(diagnose(job_of({launching})), "launch_bound")->title, "Host pauses for long");
+}
+
 TEST(HostSync, NamesTheCall) {
   const std::optional<Finding> found =
       warned(diagnose(pair_with(IdleCause::kHostSync, 8, 8, "cudaStreamSynchronize")), "host_sync");

@@ -29,6 +29,20 @@ bool mostly_pauses(const RankView& rank) {
   return pauses * 2 > rank.facts->idle_by_cause[static_cast<size_t>(IdleCause::kHostLaunch)];
 }
 
+// Whether calls of the driver's allocator (cudaFree, hipMalloc, ...) hold most of it.
+bool mostly_allocator(const RankView& rank) {
+  int64_t calls = 0;
+  for (const auto& [what, ns] : idle_whats(*rank.facts, IdleCause::kHostLaunch)) {
+    if (!what.starts_with("cuda") && !what.starts_with("hip") && !what.starts_with("cu")) continue;
+    for (const char* word : {"Malloc", "Free", "HostAlloc", "MemAlloc", "MemMap", "MemCreate"}) {
+      if (what.find(word) == std::string::npos) continue;
+      calls += ns;
+      break;
+    }
+  }
+  return calls * 2 > rank.facts->idle_by_cause[static_cast<size_t>(IdleCause::kHostLaunch)];
+}
+
 bool small_kernels(const RankView& rank) {
   const LaunchFacts& launch = rank.facts->launch;
   return launch.short_kernels * 2 > launch.kernels || launch.kernel_median_ns < kShortKernelNs;
@@ -100,13 +114,29 @@ void launch_bound(const JobFacts& job, RuleOutput& out) {
       "late%s.",
       time_and_share(cost, finding.share).c_str(),
       view.per(),
-      view.ranks.size() > 1 ? " (what nearly every rank has; more on some)" : "");
+      view.ranks.size() > 3   ? " (three quarters of the ranks have at least this)"
+      : view.ranks.size() > 1 ? " (at least this on every rank)"
+                              : "");
   finding.cause = many_small
                       ? "Launch-bound: most kernels run shorter than the host needs to launch "
                         "one, so the device runs dry."
                       : "The host is busy in its own code (Python, autograd, optimizer) between "
                         "launches.";
-  if (mostly_pauses(view.ranks.front())) {
+  const bool allocator = mostly_allocator(view.ranks.front());
+  if (allocator) {
+    finding.title = "Allocator calls stop the device";
+    finding.cause =
+        "Most of it is in calls of the driver's allocator, which wait for the device: memory is "
+        "given back and asked for again in the step.";
+    for (const char* way :
+         {"let PyTorch's caching allocator keep memory: unset PYTORCH_NO_CUDA_MEMORY_CACHING "
+          "(PYTORCH_NO_HIP_MEMORY_CACHING), no torch.cuda.empty_cache() in the loop",
+          "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True where the card is nearly full and the "
+          "allocator frees to try again",
+          "equal shapes from step to step (padding, bucketed lengths), so that blocks fit again"}) {
+      finding.fix.push_back(way);
+    }
+  } else if (mostly_pauses(view.ranks.front())) {
     finding.title = "Host pauses for long";
     finding.cause =
         "Most of it is in single gaps of 10 ms and more, in which the host does something else "
@@ -145,15 +175,14 @@ void launch_bound(const JobFacts& job, RuleOutput& out) {
                                 view.ranks.front().rank});
   }
   add_gaps(view, IdleCause::kHostLaunch, 1, finding.evidence);
-  for (const char* way :
-       {"PyTorch: torch.compile(model, mode=\"reduce-overhead\") or CUDA graphs "
-        "(torch.cuda.make_graphed_callables): one launch replays many kernels",
-        "a larger batch or longer sequences for each device: the same launches, more work in each",
-        "torch.optim.AdamW(..., fused=True), fused normalisation and attention "
-        "(scaled_dot_product_attention): fewer and longer kernels",
-        "keep Python off the path: no hooks, prints or per-parameter loops in the step"}) {
-    finding.fix.push_back(way);
-  }
+  const std::vector<const char*> faster_host = {
+      "PyTorch: torch.compile(model, mode=\"reduce-overhead\") or CUDA graphs "
+      "(torch.cuda.make_graphed_callables): one launch replays many kernels",
+      "a larger batch or longer sequences for each device: the same launches, more work in each",
+      "torch.optim.AdamW(..., fused=True), fused normalisation and attention "
+      "(scaled_dot_product_attention): fewer and longer kernels",
+      "keep Python off the path: no hooks, prints or per-parameter loops in the step"};
+  if (!allocator) finding.fix.insert(finding.fix.end(), faster_host.begin(), faster_host.end());
   finding.gain = "up to " + time_and_share(cost, finding.share) + " " + view.per() +
                  "; the profiler's own cost per launch is in this figure";
   out.findings.push_back(std::move(finding));

@@ -37,12 +37,22 @@ void recompute_unneeded(const JobFacts& job, RuleOutput& out) {
   }
   const bool needed = known && fullest > kFarFromEdge;
   const int64_t device = again(*shown);
-  // The repeated forward takes its part of everything that serves compute in the step: launches,
-  // gathers of its parameters, gaps. Time in proportion to compute.
+  // Recomputation is counted by launch, so its share is of the compute launched in the step too.
+  // The repeated forward takes its part of the step's gaps as of its compute; exposed communication
+  // would stay.
+  const int64_t launched = usual(
+      *shown,
+      [](const StepFacts& s) { return s.device.compute_ns; },
+      shown->facts->total.compute_ns);
+  const int64_t compute = std::max(launched > 0 ? launched : shown->compute_ns, device);
   const double of_compute =
-      shown->compute_ns > 0 ? static_cast<double>(device) / static_cast<double>(shown->compute_ns)
-                            : 0;
-  const auto cost = static_cast<int64_t>(of_compute * static_cast<double>(shown->step_ns));
+      compute > 0 ? static_cast<double>(device) / static_cast<double>(compute) : 0;
+  const int64_t exposed = usual(
+      *shown,
+      [](const StepFacts& s) { return s.time.exposed_communication_ns; },
+      shown->facts->total.exposed_communication_ns);
+  const auto cost = std::max(
+      device, static_cast<int64_t>(of_compute * static_cast<double>(shown->step_ns - exposed)));
 
   Finding finding;
   finding.rule = "recompute_unneeded";
@@ -54,7 +64,7 @@ void recompute_unneeded(const JobFacts& job, RuleOutput& out) {
   if (needed) finding.severity = Severity::kNote;
   finding.summary = format(
       "Forward kernels run again inside backward: %s of compute %s (%s of all "
-      "compute), about %s of the step with the launches and gathers that serve them.",
+      "compute), about %s of the step with the launches and gaps that belong to them.",
       format_ns(static_cast<double>(device)).c_str(),
       view.per(),
       percent(of_compute).c_str(),
