@@ -138,7 +138,11 @@ struct SampleJob {
       matched.members.push_back({r, 0, at + r * 1000, at + 3000000, 3000 - r * 1000, 100});
     }
     job.collectives = {matched};
-    job.layout = {4, 2, 1, 2, 1, 1, true, true, "likely", {"groups are named so"}, {}};
+    job.layout.world_size = 4;
+    job.layout.data = job.layout.pipeline = 2;
+    job.layout.data_sharded = job.layout.known = true;
+    job.layout.confidence = "likely";
+    job.layout.reasons = {"groups are named so"};
     job.layout.groups = {{"data", "0", "data", {0, 1, 2, 3}, 12, 50000000, 9000000}};
     job.straggler = {
         {{2, 4, 4, 4000000, 0.001, "compute", "1.25 times the others' compute", {"gemm_kernel"}}},
