@@ -8,7 +8,7 @@
 
 namespace vitrine {
 
-// The job's own first, then the ranks' ("rank 3: ...", "ranks 0, 1: ...", "every rank: ...", each
+// The ranks' first ("rank 3: ...", "ranks 0, 1: ...", "every rank: ...", each
 // text once), then those of link tables and NCCL logs with their file.
 std::vector<std::string> job_warnings(const JobFacts& job);
 
