@@ -8,7 +8,7 @@
 namespace vitrine {
 
 std::vector<std::string> job_warnings(const JobFacts& job) {
-  std::vector<std::string> out = job.warnings;
+  std::vector<std::string> out;
   std::vector<std::pair<std::string, std::vector<std::string>>> texts;
   for (const RankFacts& rank : job.ranks) {
     for (const auto& text : rank.warnings) {
@@ -25,6 +25,7 @@ std::vector<std::string> job_warnings(const JobFacts& job) {
       out.push_back((ranks.size() == 1 ? "rank " : "ranks ") + join(ranks, ", ") + ": " + text);
     }
   }
+  out.insert(out.end(), job.warnings.begin(), job.warnings.end());
   for (const auto& topology : job.topologies) {
     for (const auto& text : topology.warnings) out.push_back(topology.source + ": " + text);
   }

@@ -8,8 +8,8 @@
 
 namespace vitrine {
 
-// The ranks' first ("rank 3: ...", "ranks 0, 1: ...", "every rank: ...", each
-// text once), then those of link tables and NCCL logs with their file.
+// The ranks' first ("rank 3: ...", "ranks 0, 1: ...", "every rank: ...", each text once), then the
+// job's own, then those of link tables and NCCL logs with their file.
 std::vector<std::string> job_warnings(const JobFacts& job);
 
 }  // namespace vitrine

@@ -56,7 +56,7 @@ TEST(ComparisonText, HoldsTheSummaryAndTheRows) {
   const std::string text = comparison_text(comparison);
   expect_for_logs(text);
   EXPECT_NE(text.find("the data loader"), std::string::npos) << text;
-  EXPECT_NE(text.find("   100.0 ms     40.0 ms    -60.0 ms   +100 %  step"), std::string::npos)
+  EXPECT_NE(text.find("   100.0 ms     40.0 ms    -60.0 ms    +100 %  step"), std::string::npos)
       << text;
 }
 
