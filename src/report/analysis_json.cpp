@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "report/job_warnings.h"
+#include "report/roofline.h"
 
 namespace vitrine {
 
@@ -110,7 +111,7 @@ Json kernel_json(const KernelRow& row) {
           {"max_ns", row.max_ns}};
 }
 
-Json operator_json(const OperatorRow& row) {
+Json operator_json(const OperatorRow& row, const std::string& device) {
   Json out = {{"name", row.name},
               {"count", row.count},
               {"host_ns", row.host_ns},
@@ -119,6 +120,10 @@ Json operator_json(const OperatorRow& row) {
   if (!row.shapes.empty()) out["shapes"] = row.shapes;
   if (row.flops > 0) out["flops"] = row.flops;
   if (row.bytes > 0) out["bytes"] = row.bytes;
+  if (const auto roof = roofline(row, device)) {
+    out["bound"] = roof->compute_bound ? "compute" : "memory";
+    out["of_bound"] = roof->share;
+  }
   return out;
 }
 
@@ -223,7 +228,10 @@ Json rank_json(const JobFacts& job, size_t index, size_t most) {
               {"steps", list(rank.steps, 0, step_json)},
               {"longest_gaps", list(rank.gaps, most, gap_json)},
               {"kernels", list(rank.kernels, most, kernel_json)},
-              {"operators", list(rank.operators, most, operator_json)},
+              {"operators",
+               list(rank.operators,
+                    most,
+                    [&](const OperatorRow& row) { return operator_json(row, rank.device); })},
               {"collectives",
                list(rank.collectives,
                     most,
@@ -233,6 +241,14 @@ Json rank_json(const JobFacts& job, size_t index, size_t most) {
               {"profiler_ns", rank.profiler_ns},
               {"notes", rank.notes}};
   out["flops"] = rank.flops > 0 ? Json(rank.flops) : Json(nullptr);
+  out["utilisation"] = nullptr;
+  if (const auto used = utilisation(rank)) {
+    out["utilisation"] = {{"share", used->share()},
+                          {"flops_per_s", used->flops_per_s},
+                          {"peak_flops_per_s", used->peak_flops_per_s},
+                          {"peak", used->peak},
+                          {"covered", used->covered}};
+  }
   if (index < job.clocks.size()) out["clock"] = clock_json(job.clocks[index]);
   if (index < job.waits.size()) out["waits"] = waits_json(job.waits[index]);
   return out;

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/format.h"
+#include "report/roofline.h"
 #include "report/text_lines.h"
 
 namespace vitrine {
@@ -99,6 +100,28 @@ void write_nccl(const NcclFacts& nccl, std::string& out) {
   for (const std::string& problem : nccl.problems) append_lines(out, "  - NCCL: ", problem);
 }
 
+void write_arithmetic(const JobFacts& job, std::string& out) {
+  size_t shown = 0;
+  for (const RankFacts& rank : job.ranks) {
+    const auto used = utilisation(rank);
+    if (!used || shown++ >= kShownRanks) continue;
+    if (shown == 1) out += "\narithmetic\n";
+    append_lines(out,
+                 "  - ",
+                 format("rank %d: %sFLOP/s, %.1f %% of the %s (%.0f %% of the matrix products have "
+                        "recorded shapes; recomputation counts)",
+                        rank.rank,
+                        format_count(used->flops_per_s).c_str(),
+                        100 * used->share(),
+                        used->peak.c_str(),
+                        100 * used->covered));
+  }
+  if (shown > 0 || job.ranks.empty() || !job.ranks.front().device_work) return;
+  out += "\n";
+  append_lines(
+      out, "", "arithmetic: not known (record_shapes=True tells it, on cards that are listed)");
+}
+
 }  // namespace
 
 std::string counted(size_t count, const char* noun) {
@@ -106,6 +129,7 @@ std::string counted(size_t count, const char* noun) {
 }
 
 void write_facts(const JobFacts& job, std::string& out) {
+  write_arithmetic(job, out);
   write_memory(job, out);
   if (job.topologies.empty() && job.nccl.empty()) return;
   out += "\nlinks\n";
