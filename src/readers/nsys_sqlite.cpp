@@ -112,6 +112,10 @@ class NsysReader {
     for (const std::string& table : {kKernels, kCalls, kRanges}) {
       if (!file_.has(table)) warnings_.push_back("the export has no table " + table);
     }
+    for (const std::string& table : {kKernels, kCopies, kCalls}) {
+      if (!file_.has(table) || (file_.has(table, "start") && file_.has(table, "end"))) continue;
+      warnings_.push_back(table + " has no columns \"start\" and \"end\": its rows are not read");
+    }
     if (file_.has(kKernels) && !file_.has(kKernels, "correlationId")) {
       warnings_.push_back("kernels have no correlationId: their launches are not known");
     }

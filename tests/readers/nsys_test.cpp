@@ -156,6 +156,21 @@ TEST(Nsys, WhatTheExportLacksIsSaid) {
   EXPECT_NE(all.find("numbered by device"), std::string::npos);
 }
 
+TEST(Nsys, KernelsWithoutTimesAreNamedAsNotRead) {
+  TemporaryFolder folder;
+  const auto ranks = read_nsys(database(
+      folder / "a.sqlite",
+      kNames + "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL(deviceId INTEGER, streamId INTEGER);"
+               "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (0,7);"
+               "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME(start INTEGER, end INTEGER, "
+               "globalTid INTEGER, correlationId INTEGER, nameId INTEGER);"
+               "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (1,2,{T},1,3);"));
+  ASSERT_FALSE(ranks.empty());
+  std::string all;
+  for (const std::string& warning : ranks[0].warnings) all += warning + "\n";
+  EXPECT_NE(all.find("CUPTI_ACTIVITY_KIND_KERNEL has no columns"), std::string::npos) << all;
+}
+
 TEST(Nsys, NamesOfRangesAreUnderstood) {
   EXPECT_EQ(step_name("ProfilerStep#12").number, 12);
   EXPECT_EQ(step_name("Train Step: 3").family, "train step");
