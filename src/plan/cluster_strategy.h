@@ -55,6 +55,12 @@ struct ClusterStrategy {
   double imbalance = 1;         // tokens of the fullest expert against the mean
   int64_t reduce_bucket = 500'000'000, gather_bucket = 500'000'000;  // elements
   int64_t prefetch_elements = 50'000'000;                            // ZeRO-3
+  // Bytes of weights kept between uses under ZeRO-3; -1: weight_bytes. 0: they are made from the
+  // master copy's shard each time (FSDP with mixed precision).
+  int weight_shard_bytes = -1;
+  // Gradients are reduced after each micro-batch instead of once a step (FSDP and DeepSpeed's
+  // ZeRO-2 and -3 do, unless told otherwise).
+  bool reduce_each_micro_batch = false;
 
   int world() const { return mesh.world(); }
   int64_t accumulation() const;  // micro-batches a rank and step
