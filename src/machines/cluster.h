@@ -40,7 +40,6 @@ struct Cluster {
   double host_memory_bytes = 0;                        // a node
   double host_flops_per_s = 0, host_bytes_per_s = 0;   // a node: for optimizers on the host
   double disk_bytes_per_s = 0, disk_bytes = 0;         // a node
-  double fp4_flops_per_s = 0;  // dense; 0: none
   double context_bytes = 0;   // driver, runtime and library buffers on a card
   double price_per_hour = 0;  // a card; 0: not known
   Efficiency efficiency;

@@ -73,7 +73,7 @@ CardModel card_model(const Cluster& cluster, Precision precision, bool fused) {
       card.narrow_products = true;
       break;
     case Precision::kF4:
-      card.flops_per_s = cluster.fp4_flops_per_s;
+      card.flops_per_s = a.fp4_flops_per_s;
       card.narrow_products = true;
       break;
   }
