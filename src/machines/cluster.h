@@ -44,16 +44,24 @@ struct Cluster {
   double price_per_hour = 0;  // a card; 0: not known
   Efficiency efficiency;
   std::vector<std::string> sources;  // "value: where it is from, how sure", one each
+  // Cards that are allotted together where a job need not take whole nodes (the trays of a rack
+  // that is one NVLink domain); 0: whole nodes.
+  int tray = 0;
   int nodes() const { return (gpus + gpus_per_node - 1) / gpus_per_node; }
 };
 
-// "64xH100", "8xA100-40GB", "H200" (one). `profile_file`: JSON with any of the fields above over a
-// shipped profile ("base"), as `vitrine calibrate` writes it. Throws ConfigError with the nearest
-// known name, IoError for an unreadable file.
+// "64xH100", "8xA100-40GB", "H200" (one); capitals, '-', '_' and spaces do not matter. A node is
+// the profile's; where cards come in trays, as many of a node as spread the job evenly.
+//
+// `profile_file`: JSON with any of the fields above over a shipped profile ("base"), as `vitrine
+// calibrate` writes it; "64" is then enough, and "64xNAME" has to name the base or the file's
+// "name". "card" is the name of an accelerator, or an object of Accelerator's fields over one
+// ("base"). Throws ConfigError with the nearest known name or key, IoError for an unreadable file.
 Cluster make_cluster(const std::string& gpus, const std::string& profile_file = "");
 const std::vector<std::string>& card_profiles();
-// Named topologies over a profile: "dgx-a100", "dgx-h100", "hgx-pcie-pairs", "kuae". Throws
-// likewise.
+// What joins the cards and stands behind them, over a profile: "dgx-a100", "dgx-h100",
+// "hgx-pcie-pairs", "kuae", ..., or the path of a file with such fields. Throws likewise.
+const std::vector<std::string>& topologies();
 void apply_topology(Cluster& cluster, const std::string& topology);
 
 }  // namespace vitrine

@@ -28,7 +28,7 @@ Precision precision_from_name(const std::string& name);
 struct ClusterStrategy {
   // Ranks are numbered tensor fastest, then context, then data, then pipeline, so that tensor
   // groups lie in a node. mesh.data x mesh.context is what ZeRO shards over; expert groups lie
-  // inside data x context.
+  // inside data x context x tensor (an expert is whole on its rank).
   Mesh mesh;
   int expert = 1;
   int zero_stage = 1;

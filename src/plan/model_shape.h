@@ -22,7 +22,7 @@ struct StackShape {
   bool qk_norm = false;
   bool rotary = false;
   bool causal = true;
-  bool parallel_block = false;   // attention and MLP read one norm (GPT-NeoX, GPT-J)
+  bool parallel_block = false;   // attention and MLP side by side on the layer's input (GPT-NeoX)
   bool cross_attention = false;  // every layer also attends to `context_tokens` (video diffusion)
   int64_t context_tokens = 0;
   double dropout = 0;  // > 0: masks are kept for the backward
@@ -32,8 +32,17 @@ struct StackShape {
   int64_t dense_layers = 0;  // the first layers that have no experts
   int64_t window = 0;        // sliding-window attention in `window_layers` of the layers
   int64_t window_layers = 0;
-  // Multi-head latent attention (DeepSeek); kv_rank = 0: none.
+  // Multi-head latent attention (DeepSeek); kv_rank = 0: none. head_dim is then the part of a query
+  // or key that is not rotated (qk_nope_head_dim).
   int64_t q_rank = 0, kv_rank = 0, rope_head_dim = 0, v_head_dim = 0;
+  int64_t attentions = 1;      // of a layer: 2 in world models (over space, then over time)
+  bool shared_norm = false;    // of a parallel block: attention and MLP read one norm (GPT-J)
+  bool wide_qk_norm = false;   // with qk_norm: over all heads together, not head by head (Wan)
+  bool adaptive_norm = false;  // norms have no weights; six vectors a layer shift and scale (DiT)
+  bool router_bias = false, expert_bias = false;
+  bool shared_gate =
+      false;           // the shared expert's output times a sigmoid of one product (Qwen2-MoE)
+  bool sinks = false;  // one logit a head that takes attention from all tokens (gpt-oss)
 };
 
 struct ModelShape {
@@ -61,6 +70,17 @@ struct ModelShape {
   std::string engine_section;
 
   std::string source;  // "config.json", "built in: ...", for messages
+
+  bool embedding_norm = false;  // LayerNorm of the embeddings (BLOOM)
+  // Stem and head of a picture encoder: of a vit, of a tower.
+  bool patch_bias = false, class_token = false, head_bias = false;
+  bool stem_norm = false;  // LayerNorm before the first layer (CLIP)
+  // World model: width of the learned frame encoder (0: patches go in as they are); the predictor
+  // has a gain and an offset a value.
+  int64_t encoder_width = 0;
+  bool gated_head = false;
+  // Diffusion: width of the text encoder's states and of the table of time steps.
+  int64_t text_width = 0, time_width = 0;
 
   // Trainable elements, exactly: by the same shapes that the costs are made from.
   int64_t parameters() const;
