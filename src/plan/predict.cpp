@@ -50,17 +50,26 @@ std::vector<std::pair<int, int>> cut_positions(const ShardModel& model, int posi
     while (last > first && kind(last - 1).output_bytes == 0) --last;
   }
   const int layers = last - first;
-  if (positions > std::max(1, layers)) {
+  // Where layers do not divide but layers, embedding and head together do, the ends count as layers
+  // (Megatron's account-for-embedding-and-loss-in-pipeline-split, BLOOM's "transformer|embedding").
+  const bool ends = first > 0 && last < count;
+  const bool with_ends = ends && layers % positions != 0 && (layers + 2) % positions == 0;
+  const int units = with_ends ? layers + 2 : layers;
+  if (positions > std::max(1, units)) {
     throw ConfigError(format("%d pipeline stages x chunks for %d layers: at most one each; use %d",
                              positions,
                              layers,
                              layers));
   }
   // What does not divide goes to the middle: the ends have the embedding and the head besides.
-  std::vector<int> share(static_cast<size_t>(positions), layers / positions);
-  int rest = layers % positions;
+  std::vector<int> share(static_cast<size_t>(positions), units / positions);
+  int rest = units % positions;
   const int from = (positions - rest) / 2;
   for (int i = from; rest > 0; ++i, --rest) ++share[static_cast<size_t>(i)];
+  if (with_ends) {
+    --share.front();
+    --share.back();
+  }
   std::vector<std::pair<int, int>> cut;
   int at = first;
   for (int i = 0; i < positions; ++i) {
