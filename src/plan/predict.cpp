@@ -2,6 +2,7 @@
 #include "plan/predict.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -26,11 +27,6 @@ constexpr int kSteadyRounds = 6;
 double real(int64_t value) { return static_cast<double>(value); }
 
 }  // namespace
-
-struct Planner::Costs {
-  std::shared_ptr<const ShardModel> shard;
-  std::vector<BlockCost> cost;  // by kind
-};
 
 double StageMemory::total() const {
   double sum = context_bytes + fragmentation_bytes;
@@ -88,30 +84,29 @@ void Planner::set_efficiency(const Efficiency& efficiency) {
   costs_.clear();
 }
 
-const Planner::Costs& Planner::costs(const ClusterStrategy& s) {
-  const auto whole = [](int64_t v) { return static_cast<long long>(v); };
-  const std::string shapes = format("%d %d %d %lld %lld %d %d %d %d %lld %g",
-                                    s.mesh.tensor,
-                                    s.mesh.context,
-                                    s.expert,
-                                    whole(s.micro_batch),
-                                    whole(s.sequence),
-                                    s.sequence_parallel,
-                                    s.precision == Precision::kF32,
-                                    s.flash_attention,
-                                    s.fused,
-                                    whole(s.loss_chunk_rows),
-                                    s.imbalance);
-  const std::string key = shapes + format(" %d %d %d %d",
-                                          static_cast<int>(s.recompute),
-                                          static_cast<int>(s.precision),
-                                          s.overlap_tensor,
-                                          s.graphs);
+const Planner::Blocks& Planner::blocks(const ClusterStrategy& s) {
+  const ShapeKey shapes = {s.mesh.tensor,
+                           s.mesh.context,
+                           s.expert,
+                           s.micro_batch,
+                           s.sequence,
+                           s.sequence_parallel,
+                           s.precision == Precision::kF32,
+                           s.flash_attention,
+                           s.fused,
+                           s.loss_chunk_rows,
+                           std::bit_cast<int64_t>(s.imbalance)};
+  CostKey key{};
+  std::copy(shapes.begin(), shapes.end(), key.begin());
+  key[shapes.size()] = static_cast<int64_t>(s.recompute);
+  key[shapes.size() + 1] = static_cast<int64_t>(s.precision);
+  key[shapes.size() + 2] = s.overlap_tensor;
+  key[shapes.size() + 3] = s.graphs;
   auto& entry = costs_[key];
   if (!entry) {
     auto& shard = shards_[shapes];
     if (!shard) shard = std::make_shared<const ShardModel>(shard_model(model_, s));
-    auto made = std::make_shared<Costs>();
+    auto made = std::make_shared<Blocks>();
     made->shard = shard;
     const CardModel card = card_model(cluster_, s.precision, s.fused);
     for (const ShardBlock& block : shard->kinds) {
@@ -174,19 +169,21 @@ int in_flight(const ClusterStrategy& s, int stage) {
   return 1;
 }
 
-int chunks_of(const ClusterStrategy& s) {
+}  // namespace
+
+int pipeline_chunks(const ClusterStrategy& s) {
   if (s.mesh.pipeline == 1) return 1;
   if (s.pipeline == PipelineKind::kZbV) return 2;
   return s.pipeline == PipelineKind::kInterleaved ? s.interleave : 1;
 }
 
-bool weights_apart(const ClusterStrategy& s) {
+bool weight_gradients_apart(const ClusterStrategy& s) {
   return s.mesh.pipeline > 1 &&
          (s.pipeline == PipelineKind::kZbH1 || s.pipeline == PipelineKind::kZbH2 ||
           s.pipeline == PipelineKind::kZbV);
 }
 
-PipelineOrders orders_of(const ClusterStrategy& s, const PipelineTimes& times) {
+PipelineOrders pipeline_orders(const ClusterStrategy& s, const PipelineTimes& times) {
   if (s.pipeline == PipelineKind::kZbV && s.mesh.pipeline > 1) {
     return zero_bubble_v_orders(times, 2 * s.mesh.pipeline);
   }
@@ -212,11 +209,9 @@ PipelineOrders orders_of(const ClusterStrategy& s, const PipelineTimes& times) {
   return orders;
 }
 
-}  // namespace
-
 std::vector<StageMemory> Planner::memory(const ClusterStrategy& strategy) {
   check_strategy(strategy, model_, cluster_);
-  return memory_of(costs(strategy), strategy);
+  return memory_of(blocks(strategy), strategy);
 }
 
 bool Planner::fits(const ClusterStrategy& strategy) {
@@ -226,8 +221,8 @@ bool Planner::fits(const ClusterStrategy& strategy) {
   return true;
 }
 
-std::vector<StageMemory> Planner::memory_of(const Costs& costs, const ClusterStrategy& s) const {
-  const int p = s.mesh.pipeline, chunks = chunks_of(s);
+std::vector<StageMemory> Planner::memory_of(const Blocks& costs, const ClusterStrategy& s) const {
+  const int p = s.mesh.pipeline, chunks = pipeline_chunks(s);
   const auto cut = cut_positions(*costs.shard, p * chunks);
   const PipelineSize size{p, chunks, 1};
   const Shards shards = shards_of(s, cluster_);
@@ -351,7 +346,7 @@ Makespan run_pipeline(const ClusterStrategy& s, PipelineTimes times, int64_t mic
   const int64_t round = p, most = std::max<int64_t>(64, kSteadyRounds * round);
   const auto simulate = [&](int64_t m) {
     times.size.micros = static_cast<int>(m);
-    return simulate_pipeline(times, orders_of(s, times));
+    return simulate_pipeline(times, pipeline_orders(s, times));
   };
   Makespan made;
   if (micros <= most + round) {
@@ -379,7 +374,7 @@ Makespan run_pipeline(const ClusterStrategy& s, PipelineTimes times, int64_t mic
 
 Prediction Planner::predict(const ClusterStrategy& s) {
   check_strategy(s, model_, cluster_);
-  const Costs& costs = this->costs(s);
+  const Blocks& costs = blocks(s);
   Prediction out;
   out.memory = memory_of(costs, s);
   out.capacity_bytes = real(cluster_.card->memory_bytes);
@@ -390,9 +385,10 @@ Prediction Planner::predict(const ClusterStrategy& s) {
   }
   out.fits = out.memory[static_cast<size_t>(out.fullest_stage)].total() <= out.capacity_bytes;
 
-  const int p = s.mesh.pipeline, chunks = chunks_of(s);
+  const int p = s.mesh.pipeline, chunks = pipeline_chunks(s);
   const int64_t micros = s.accumulation();
-  const bool apart = weights_apart(s), v_shaped = s.pipeline == PipelineKind::kZbV && p > 1;
+  const bool apart = weight_gradients_apart(s),
+             v_shaped = s.pipeline == PipelineKind::kZbV && p > 1;
   const auto cut = cut_positions(*costs.shard, p * chunks);
   const Shards shards = shards_of(s, cluster_);
   const CardModel card = card_model(cluster_, s.precision, s.fused);
@@ -652,9 +648,9 @@ Prediction Planner::predict(const ClusterStrategy& s) {
 
 PipelineResult Planner::timeline(const ClusterStrategy& s) {
   check_strategy(s, model_, cluster_);
-  const Costs& costs = this->costs(s);
-  const int p = s.mesh.pipeline, chunks = chunks_of(s);
-  const bool apart = weights_apart(s);
+  const Blocks& costs = blocks(s);
+  const int p = s.mesh.pipeline, chunks = pipeline_chunks(s);
+  const bool apart = weight_gradients_apart(s);
   PipelineTimes times;
   times.size = {p, chunks, static_cast<int>(s.accumulation())};
   times.v_shaped = s.pipeline == PipelineKind::kZbV && p > 1;
@@ -675,7 +671,7 @@ PipelineResult Planner::timeline(const ClusterStrategy& s) {
       times.chunk.push_back(c);
     }
   }
-  return simulate_pipeline(times, orders_of(s, times), true);
+  return simulate_pipeline(times, pipeline_orders(s, times), true);
 }
 
 }  // namespace vitrine

@@ -2,6 +2,7 @@
 // of.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <string>
@@ -66,6 +67,11 @@ struct Prediction {
 // by strategies that only differ in how they are spread.
 class Planner {
  public:
+  // The blocks of one rank and what each kind of them costs.
+  struct Blocks {
+    std::shared_ptr<const ShardModel> shard;
+    std::vector<BlockCost> cost;  // by kind
+  };
   // `cluster` and `model` are copied.
   Planner(ModelShape model, Cluster cluster);
 
@@ -77,6 +83,9 @@ class Planner {
   // The pipeline of one step, with every piece of work as a span.
   PipelineResult timeline(const ClusterStrategy& strategy);
 
+  // Valid until set_efficiency(); throws what shard_model throws.
+  const Blocks& blocks(const ClusterStrategy& strategy);
+
   // Predicts from now on with other constants; blocks stay recorded.
   void set_efficiency(const Efficiency& efficiency);
 
@@ -84,15 +93,23 @@ class Planner {
   const Cluster& cluster() const { return cluster_; }
 
  private:
-  struct Costs;
-  const Costs& costs(const ClusterStrategy& strategy);
-  std::vector<StageMemory> memory_of(const Costs& costs, const ClusterStrategy& strategy) const;
+  // What of a strategy the shapes of blocks depend on, and what their costs do besides.
+  using ShapeKey = std::array<int64_t, 11>;
+  using CostKey = std::array<int64_t, 15>;
+  std::vector<StageMemory> memory_of(const Blocks& blocks, const ClusterStrategy& strategy) const;
 
   ModelShape model_;
   Cluster cluster_;
-  std::map<std::string, std::shared_ptr<const ShardModel>> shards_;
-  std::map<std::string, std::shared_ptr<const Costs>> costs_;
+  std::map<ShapeKey, std::shared_ptr<const ShardModel>> shards_;
+  std::map<CostKey, std::shared_ptr<const Blocks>> costs_;
 };
+
+// Chunks of a stage (virtual stages); 1 without a pipeline.
+int pipeline_chunks(const ClusterStrategy& strategy);
+// Whether gradients of weights are work of their own (zero-bubble schedules).
+bool weight_gradients_apart(const ClusterStrategy& strategy);
+// Each stage's work in its order, for times.size.micros micro-batches.
+PipelineOrders pipeline_orders(const ClusterStrategy& strategy, const PipelineTimes& times);
 
 // Blocks of each position (stage x chunk): transformer layers as even as they go, what embeds first
 // and the head last; pairs [begin, end) of ShardModel::blocks.
