@@ -94,8 +94,8 @@ class Planner {
 
  private:
   // What of a strategy the shapes of blocks depend on, and what their costs do besides.
-  using ShapeKey = std::array<int64_t, 11>;
-  using CostKey = std::array<int64_t, 15>;
+  using ShapeKey = std::array<int64_t, 16>;
+  using CostKey = std::pair<ShapeKey, std::array<int64_t, 12>>;
   std::vector<StageMemory> memory_of(const Blocks& blocks, const ClusterStrategy& strategy) const;
 
   ModelShape model_;
