@@ -1,6 +1,7 @@
 // vitrine plan: will it fit, how fast, which strategy.
 #include <cstdio>
 #include <memory>
+#include <utility>
 
 #include "cli/commands.h"
 #include "cli/plan_options.h"
@@ -8,10 +9,12 @@
 #include "core/format.h"
 #include "core/json.h"
 #include "plan/advice.h"
+#include "plan/card_comparison.h"
 #include "plan/deepspeed_estimate.h"
 #include "plan/emit.h"
 #include "plan/plan_text.h"
-#include "plan/strategy_json.h"
+#include "plan/unfold.h"
+#include "timeline/chrome_writer.h"
 
 namespace vitrine {
 namespace {
@@ -79,6 +82,57 @@ int print_emitted(const PlanJob& job, const std::string& what) {
   return 0;
 }
 
+// One file a pipeline stage: PATH itself, or "name.rank8.json.gz" for the first rank of each.
+void write_timelines(Planner& planner, const ClusterStrategy& strategy, const std::string& path) {
+  const bool zipped = path.ends_with(".gz");
+  const std::string bare = path.substr(0, path.size() - (zipped ? 3 : 0));
+  if (!bare.ends_with(".json")) {
+    throw UsageError("--timeline " + path + ": expected a name that ends in .json or .json.gz");
+  }
+  const std::string stem = bare.substr(0, bare.size() - 5);
+  const std::vector<RankTimeline> timelines = predicted_timelines(planner, strategy);
+  for (const RankTimeline& timeline : timelines) {
+    const std::string name =
+        timelines.size() == 1
+            ? path
+            : format("%s.rank%d.json%s", stem.c_str(), timeline.rank, zipped ? ".gz" : "");
+    write_chrome_trace(timeline, name);
+    std::fprintf(stderr, "%s\n", name.c_str());
+  }
+}
+
+int compare(const Arguments& a, const std::string& names) {
+  std::vector<std::string> cards;
+  std::string name;
+  for (const char c : names + ",") {
+    if (c != ',') {
+      name += c;
+    } else if (!name.empty()) {
+      cards.push_back(std::exchange(name, ""));
+    }
+  }
+  if (cards.empty()) {
+    throw UsageError("--cards is required: names such as H100,H200,MTT-S4000; known: " +
+                     join(card_profiles(), ", "));
+  }
+  Arguments own = a;
+  const std::string count = own.job.gpus.empty() ? "8" : own.job.gpus;
+  if (count.find_first_not_of("0123456789") != std::string::npos) {
+    throw UsageError("--gpus " + count +
+                     ": of compare-cards it is a number, the cards are --cards");
+  }
+  own.job.gpus = count + "x" + cards.front();
+  SearchSpace space;
+  const PlanJob job = search_job(own.job, space);
+  const std::vector<CardResult> results = compare_cards(job, space, cards);
+  if (a.json) {
+    std::printf("%s\n", cards_json(results).dump(1).c_str());
+  } else {
+    std::fputs(cards_text(results).c_str(), stdout);
+  }
+  return 0;
+}
+
 int plan(const Arguments& a) {
   if (a.top < 1) throw UsageError("--top 0: is at least 1");
   if (!a.estimator.empty()) return print_estimator(a);
@@ -98,6 +152,7 @@ int plan(const Arguments& a) {
   if (!any && !a.timeline.empty()) {
     throw ConfigError("no strategy fits, so that there is no timeline to write");
   }
+  if (!a.timeline.empty()) write_timelines(planner, job.strategy, a.timeline);
   Prediction prediction;
   std::vector<Change> changes;
   if (any) {
@@ -142,6 +197,8 @@ void add_plan(CLI::App& app, CommandAction& action) {
   command->add_option("--top", a->top, "Strategies listed by --search")->capture_default_str();
   command->add_option("--emit", a->emit, "Print the strategy for others")
       ->check(CLI::IsMember({"deepspeed", "vitrine", "megatron"}));
+  command->add_option("--timeline", a->timeline, "Write predicted steps as a trace")
+      ->type_name("OUT.json.gz");
   command->add_option("--estimator", a->estimator, "Print what another estimator says")
       ->check(CLI::IsMember({"deepspeed"}));
   command->add_flag("--json", a->json, "Print JSON for programs instead of text");
@@ -149,6 +206,17 @@ void add_plan(CLI::App& app, CommandAction& action) {
   command->callback([a, command, &action] {
     if (command->get_subcommands().empty()) action = [a] { return plan(*a); };
   });
+  auto b = std::make_shared<Arguments>();
+  auto cards = std::make_shared<std::string>();
+  CLI::App* compared = command->add_subcommand(
+      "compare-cards", "The same job on several cards: time, memory, cost, what limits each");
+  compared->add_option("model", b->job.model, "What to train")->required();
+  compared->add_option("--cards", *cards, "Names, with commas between")->required();
+  compared->add_option("--gpus", b->job.gpus, "How many of each (default 8)");
+  b->job.add_to(compared);
+  compared->add_flag("--json", b->json, "Print JSON for programs instead of text");
+  compared->footer("Example: vitrine plan compare-cards llama3-8b --cards H100,H200,MTT-S4000");
+  compared->callback([b, cards, &action] { action = [b, cards] { return compare(*b, *cards); }; });
 }
 
 }  // namespace vitrine

@@ -63,6 +63,28 @@ struct Prediction {
   double samples_per_s = 0;
 };
 
+// What a rank does in a step, block by block: what the prediction puts together in closed form,
+// and the unfolded simulation event by event. Nanoseconds.
+struct BlockPiece {
+  int block = 0;                                 // index into ShardModel::blocks
+  double forward = 0, backward = 0, weight = 0;  // weight: 0 where it is part of backward
+  double gather = 0, reduce = 0;                 // of ZeRO-3, for each forward and each backward
+  double slow = 0, slow_back = 0;                // products beside them take so much longer
+};
+struct StagePieces {
+  std::vector<std::vector<BlockPiece>> chunks;
+  // Once a step: gradients, new weights, spread over the blocks in equal parts.
+  double reduce = 0, publish = 0;
+  double optimizer = 0, offload = 0;
+  double slow = 0;  // the last backward beside the reduction
+};
+struct StepPieces {
+  PipelineTimes times;
+  std::vector<StagePieces> stages;
+  bool overlap_gather = true, overlap_reduce = true;
+  double reduce_rounds = 1;  // the reduction is done so often, each time after a backward
+};
+
 // What the costs of one (model, cluster, strategy) are made of; blocks and their costs are shared
 // by strategies that only differ in how they are spread.
 class Planner {
@@ -77,6 +99,8 @@ class Planner {
 
   // Throws what check_strategy throws.
   Prediction predict(const ClusterStrategy& strategy);
+  // And what it is put together from.
+  Prediction predict(const ClusterStrategy& strategy, StepPieces& pieces);
   // Memory alone: much faster.
   std::vector<StageMemory> memory(const ClusterStrategy& strategy);
   bool fits(const ClusterStrategy& strategy);
