@@ -9,6 +9,7 @@ import {byId, element} from './format.js';
 import {showMemory} from './memory.js';
 import {showComparison, showHead, showInputs, showSplit, showUnknown} from './overview.js';
 import {recolourPipeline, showPipeline} from './pipeline.js';
+import {showPlan} from './plan.js';
 import {showSteps} from './steps.js';
 import {showTables} from './tables.js';
 import {showTimeline} from './timeline.js';
@@ -16,7 +17,7 @@ import {showCurves, showSamples} from './training.js';
 
 /** Sections in the order of the page, for the bar of links. */
 const kSections = [
-  ['findings', 'Findings'], ['charts', 'Training'], ['steps', 'Time'], ['timeline', 'Timeline'], ['odd', 'What stands out'],
+  ['plan', 'Plan'], ['findings', 'Findings'], ['charts', 'Training'], ['steps', 'Time'], ['timeline', 'Timeline'], ['odd', 'What stands out'],
   ['comparison', 'Ranks'], ['pipeline', 'Pipeline'], ['communication', 'Communication'], ['topology', 'Topology'],
   ['memory', 'Memory'], ['tables', 'Tables'], ['samples', 'Samples'], ['inputs', 'Inputs'], ['unknown', 'Not known']];
 
@@ -39,6 +40,7 @@ function start() {
   };
   showHead(data);
   showSplit(data);
+  showPlan(data);
   showFindings(data, jump);
   showCurves(data.metrics);
   showSteps(data, jump);

@@ -13,7 +13,9 @@
 #include "plan/deepspeed_estimate.h"
 #include "plan/emit.h"
 #include "plan/plan_text.h"
+#include "plan/strategy_json.h"
 #include "plan/unfold.h"
+#include "report/report.h"
 #include "timeline/chrome_writer.h"
 
 namespace vitrine {
@@ -101,6 +103,29 @@ void write_timelines(Planner& planner, const ClusterStrategy& strategy, const st
   }
 }
 
+void write_page(const PlanJob& job,
+                const Prediction& prediction,
+                const Json& plan,
+                const std::string& path) {
+  ReportInput input;
+  input.title = job.model.name + " on " + std::to_string(job.cluster.gpus) + " x " +
+                job.cluster.profile + ", predicted";
+  input.subtitle = describe_strategy(job.strategy);
+  input.facts = {{"Step", format_ns(prediction.time.step_ns)},
+                 {"Tokens/s", format_count(prediction.tokens_per_s)},
+                 {"MFU", format("%.1f %%", 100 * prediction.mfu)},
+                 {"HFU", format("%.1f %%", 100 * prediction.hfu)},
+                 {"Global batch", std::to_string(job.strategy.global_batch)},
+                 {"Sequence", std::to_string(job.strategy.sequence)},
+                 {"Fits", prediction.fits ? "yes" : "no"}};
+  input.warnings = job.assumed;
+  for (std::string& text : input.warnings) text = "Assumed: " + text;
+  input.plan = plan.dump();
+  input.footer = "Vitrine, predicted";
+  write_report(input, path);
+  std::fprintf(stderr, "%s\n", path.c_str());
+}
+
 int compare(const Arguments& a, const std::string& names) {
   std::vector<std::string> cards;
   std::string name;
@@ -159,10 +184,11 @@ int plan(const Arguments& a) {
     prediction = planner.predict(job.strategy);
     changes = nearest_changes(planner, job.strategy, prediction);
   }
-  if (a.json) {
+  const auto whole_json = [&] {
     Json out = {{"format", "vitrine plan"}, {"version", 1}};
     out.update(job_json(job));
     if (any) {
+      out["description"] = describe_strategy(job.strategy);
       out["prediction"] = prediction_json(job, prediction);
       out["limit"] = limit_sentence(planner, job.strategy, prediction);
       out["changes"] = changes_json(changes);
@@ -170,7 +196,14 @@ int plan(const Arguments& a) {
       out["strategy"] = nullptr;
     }
     if (a.search) out["search"] = search_json(found);
-    std::printf("%s\n", out.dump(1).c_str());
+    return out;
+  };
+  if (!a.report.empty()) {
+    if (!any) throw ConfigError("no strategy fits, so that there is nothing to draw");
+    write_page(job, prediction, whole_json(), a.report);
+  }
+  if (a.json) {
+    std::printf("%s\n", whole_json().dump(1).c_str());
     return 0;
   }
   if (any) {
@@ -199,6 +232,7 @@ void add_plan(CLI::App& app, CommandAction& action) {
       ->check(CLI::IsMember({"deepspeed", "vitrine", "megatron"}));
   command->add_option("--timeline", a->timeline, "Write predicted steps as a trace")
       ->type_name("OUT.json.gz");
+  command->add_option("--report", a->report, "Write a page with plots")->type_name("OUT.html");
   command->add_option("--estimator", a->estimator, "Print what another estimator says")
       ->check(CLI::IsMember({"deepspeed"}));
   command->add_flag("--json", a->json, "Print JSON for programs instead of text");

@@ -121,7 +121,11 @@ ClusterStrategy base_strategy(const PlanOptions& o,
     s = plan.strategy;
   }
   if (o.expert) s.expert = *o.expert;
-  if (o.zero) s.zero_stage = *o.zero;
+  if (o.zero) {
+    s.zero_stage = *o.zero;
+    // Gradients that are kept in shards are reduced after every micro-batch.
+    s.reduce_each_micro_batch = s.zero_stage >= 2;
+  }
   if (o.shard_group) s.shard_group = *o.shard_group;
   if (o.micro_batch) s.micro_batch = *o.micro_batch;
   if (o.recompute) s.recompute = recompute_from_name(*o.recompute);

@@ -36,6 +36,7 @@ std::vector<std::pair<std::string, ClusterStrategy>> neighbours(const Planner& p
     if (stage < 0 || stage > 3) continue;
     add(format("ZeRO-%d", stage), [&](ClusterStrategy& c) {
       c.zero_stage = stage;
+      c.reduce_each_micro_batch = stage >= 2;
       if (stage < 3) c.shard_group = 0;
     });
   }

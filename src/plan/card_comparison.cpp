@@ -193,7 +193,7 @@ std::string cards_text(const std::vector<CardResult>& results) {
                 "tokens/s",
                 "MFU %",
                 "GiB a card",
-                ("GPU-h/" + format_count(first.tokens)).c_str(),
+                format("GPU-h/%g", first.tokens).c_str(),
                 priced ? "      money" : "");
   for (const CardResult& r : results) {
     if (!r.fits) {

@@ -24,9 +24,8 @@ Json offload_section(Tier tier, std::vector<std::string>& notes, const char* wha
 }
 
 Json zero_section(const ClusterStrategy& s, std::vector<std::string>& notes) {
-  Json zero = {{"stage", s.zero_stage}};
+  Json zero = {{"stage", s.zero_stage}, {"overlap_comm", s.overlap_reduce}};
   if (s.zero_stage == 0) return zero;
-  zero["overlap_comm"] = s.overlap_reduce;
   zero["contiguous_gradients"] = true;
   zero["reduce_bucket_size"] = s.reduce_bucket;
   if (s.zero_stage < 3) zero["allgather_bucket_size"] = s.gather_bucket;

@@ -10,14 +10,28 @@
 namespace vitrine {
 namespace {
 
+constexpr size_t kRowsShown = 12;
+
 long long ll(int64_t value) { return static_cast<long long>(value); }
 double real(int64_t value) { return static_cast<double>(value); }
+
+// "8.03 B", "405.9 B": what models are called by.
+std::string billions(int64_t parameters) {
+  const double b = real(parameters) * 1e-9;
+  return b >= 1000  ? format("%.2f T", b / 1000)
+         : b >= 100 ? format("%.1f B", b)
+         : b >= 1   ? format("%.2f B", b)
+                    : format("%.1f M", b * 1000);
+}
 
 std::string gib(double bytes) {
   if (bytes <= 0) return "-";
   const double value = bytes / (1 << 30);
   return value < 0.005 ? "<0.01" : format("%.2f", value);
 }
+
+// "1e9": tokens of a training run.
+std::string token_count(double tokens) { return format("%g", tokens); }
 
 struct Column {
   const char* title;
@@ -96,10 +110,9 @@ PlanCost plan_cost(const PlanJob& job, const Prediction& p) {
 std::string job_text(const PlanJob& job) {
   const Cluster& c = job.cluster;
   const ClusterStrategy& s = job.strategy;
-  std::string out =
-      job.model.name + ": " + format_count(real(job.model.parameters())) + " parameters";
+  std::string out = job.model.name + ": " + billions(job.model.parameters()) + " parameters";
   if (job.model.active_parameters() != job.model.parameters()) {
-    out += ", " + format_count(real(job.model.active_parameters())) + " a token";
+    out += ", " + billions(job.model.active_parameters()) + " of them a token";
   }
   out += format(
       "; %lld layers of width %lld\n", ll(job.model.stack.layers), ll(job.model.stack.hidden));
@@ -182,7 +195,7 @@ std::string prediction_text(const PlanJob& job, const Prediction& p) {
       *comma == '\0' ? " nothing\n" : format("; all %s\n", format_bytes(p.traffic.total()).c_str());
   const PlanCost cost = plan_cost(job, p);
   out += format("%s tokens: %.4g GPU-hours, %.4g hours",
-                format_count(job.tokens).c_str(),
+                token_count(job.tokens).c_str(),
                 cost.gpu_hours,
                 cost.hours);
   if (job.price_per_hour > 0) {
@@ -225,6 +238,12 @@ std::string search_text(const SearchResult& r) {
     if (all.empty()) return;
     out += format("\n%s\n    %9s %9s %9s  strategy\n", title, "step", "tokens/s", "GiB");
     for (size_t i = 0; i < all.size(); ++i) {
+      // A long list in even steps, its ends among them.
+      if (all.size() > kRowsShown && i > 0 &&
+          i * (kRowsShown - 1) / (all.size() - 1) ==
+              (i - 1) * (kRowsShown - 1) / (all.size() - 1)) {
+        continue;
+      }
       const Candidate& c = all[i];
       const double tokens =
           real(c.strategy.global_batch) * real(c.strategy.sequence) / c.step_ns * 1e9;
@@ -238,6 +257,9 @@ std::string search_text(const SearchResult& r) {
   };
   rows("Fastest", r.best);
   rows("Speed against memory: each is the fastest that needs no more", r.pareto);
+  if (r.pareto.size() > kRowsShown) {
+    out += format("    (%zu in all: --json has them)\n", r.pareto.size());
+  }
   out += "\nWhy the others are not among them\n";
   for (const Loss& loss : r.losses) {
     out += format("%8zu  %s\n          nearest: %s; %s\n",

@@ -419,32 +419,52 @@ SharedPass shared_pass(const std::vector<BlockPiece>& blocks,
   return pass;
 }
 
-// What of a reduction in equal parts, one after each block's backward, ends after the last of them.
-double exposed_after(const StagePieces& stage, double reduce) {
-  double blocks = 0, compute = 0, lane = 0;
-  for (const auto& chunk : stage.chunks) blocks += real(static_cast<int64_t>(chunk.size()));
+// What of a reduction in equal parts, one after each block's last backward, ends after the stage's
+// last work. A chunk that is done early hides its parts behind the others.
+double exposed_after(const StagePieces& stage, double reduce, const PipelineResult& run, int at) {
+  const size_t chunks = stage.chunks.size(), first = static_cast<size_t>(at) * chunks;
+  size_t blocks = 0;
+  bool apart = false;
+  std::vector<size_t> order(chunks);
+  for (size_t c = 0; c < chunks; ++c) {
+    order[c] = c;
+    blocks += stage.chunks[c].size();
+    for (const BlockPiece& piece : stage.chunks[c]) apart = apart || piece.weight > 0;
+  }
   if (blocks == 0) return reduce;
-  for (size_t c = stage.chunks.size(); c-- > 0;) {
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return run.chunk_end_ns[first + a] < run.chunk_end_ns[first + b];
+  });
+  const auto length = [&](const BlockPiece& p) { return apart ? p.weight : p.backward; };
+  double lane = 0;
+  for (const size_t c : order) {
+    double done = run.chunk_end_ns[first + c];
+    for (const BlockPiece& piece : stage.chunks[c]) done -= length(piece);
     for (size_t i = stage.chunks[c].size(); i-- > 0;) {
-      compute += stage.chunks[c][i].backward + stage.chunks[c][i].weight;
-      lane = std::max(lane, compute) + reduce / blocks;
+      done += length(stage.chunks[c][i]);
+      lane = std::max(lane, done) + reduce / real(static_cast<int64_t>(blocks));
     }
   }
-  return lane - compute;
+  return std::max(0.0, lane - run.end_ns[static_cast<size_t>(at)]);
 }
 
-// What gathers of new weights in equal parts, one before each block's forward, add to it.
-double exposed_before(const StagePieces& stage, double publish) {
-  double blocks = 0, compute = 0, lane = 0, work = 0;
-  for (const auto& chunk : stage.chunks) blocks += real(static_cast<int64_t>(chunk.size()));
-  for (const auto& chunk : stage.chunks) {
-    for (const BlockPiece& piece : chunk) {
-      lane += publish / blocks;
-      compute = std::max(compute, lane) + piece.forward;
-      work += piece.forward;
+// How late gathers of new weights, in equal parts in the order of the blocks, make the next step's
+// forwards.
+double exposed_before(const StagePieces& stage, double publish, const PipelineResult& run, int at) {
+  const size_t chunks = stage.chunks.size(), first = static_cast<size_t>(at) * chunks;
+  size_t blocks = 0;
+  for (const auto& chunk : stage.chunks) blocks += chunk.size();
+  if (blocks == 0) return publish;
+  double lane = 0, late = 0;
+  for (size_t c = 0; c < chunks; ++c) {
+    double wanted = run.chunk_begin_ns[first + c] - run.begin_ns[static_cast<size_t>(at)];
+    for (const BlockPiece& piece : stage.chunks[c]) {
+      lane += publish / real(static_cast<int64_t>(blocks));
+      late = std::max(late, lane - wanted);
+      wanted += piece.forward;
     }
   }
-  return blocks == 0 ? publish : compute - work;
+  return late;
 }
 
 }  // namespace
@@ -614,7 +634,7 @@ Prediction Planner::predict(const ClusterStrategy& s, StepPieces& pieces) {
       const double rounds = s.reduce_each_micro_batch ? real(micros) : 1;
       pieces.reduce_rounds = rounds;
       if (s.overlap_reduce) {
-        exposed_reduce = rounds * exposed_after(pieces.stages[at], reduce_ns);
+        exposed_reduce = rounds * exposed_after(pieces.stages[at], reduce_ns, run.result, stage);
         slow = rounds * kOverlapSlowdown * std::min(reduce_ns, last_backward[at]);
       } else {
         exposed_reduce = rounds * reduce_ns;
@@ -626,13 +646,16 @@ Prediction Planner::predict(const ClusterStrategy& s, StepPieces& pieces) {
           publish_ns += collective_ns(
               cluster_, PlanCollective::kAllGather, expert * s.weight_bytes, shards.expert_group);
         }
-        exposed_publish =
-            s.overlap_gather ? exposed_before(pieces.stages[at], publish_ns) : publish_ns;
+        exposed_publish = s.overlap_gather
+                              ? exposed_before(pieces.stages[at], publish_ns, run.result, stage)
+                              : publish_ns;
       }
     } else if (z3 && !s.reduce_each_micro_batch && micros > 1) {
       reduce_ns = collective_ns(
           cluster_, PlanCollective::kReduceScatter, dense * wire_reduce, shards.values_group);
-      exposed_reduce = s.overlap_reduce ? exposed_after(pieces.stages[at], reduce_ns) : reduce_ns;
+      exposed_reduce = s.overlap_reduce
+                           ? exposed_after(pieces.stages[at], reduce_ns, run.result, stage)
+                           : reduce_ns;
     }
     // The optimizer's pass over its shard: gradient, master copy and moments read and written, the
     // weights written; and one pass for the norm.

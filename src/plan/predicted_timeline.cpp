@@ -276,8 +276,6 @@ class StageWriter {
       case StepWork::kSend:
         if (e.peer != stage_) message("send", kSendLane, SpanKind::kSend, e, e.peer);
         break;
-      case StepWork::kNext:
-        break;  // in the next step
     }
   }
 

@@ -195,6 +195,8 @@ struct Enumerator {
       if (stage > 0 && ranks == 1 && !space.zero_stage) continue;
       s.zero_stage = stage;
       s.shard_group = 0;
+      // Gradients that are kept in shards are reduced after every micro-batch.
+      s.reduce_each_micro_batch = stage >= 2;
       std::vector<int64_t> groups = {0};
       const int64_t node = planner.cluster().gpus_per_node / s.mesh.tensor;
       if (stage == 3 && node > 1 && node < ranks && ranks % node == 0) groups.push_back(node);

@@ -88,6 +88,8 @@ PipelineResult simulate_pipeline(const PipelineTimes& times,
   result.busy_ns.assign(count, 0);
   result.end_ns.assign(count, 0);
   result.begin_ns.assign(count, 0);
+  result.chunk_begin_ns.assign(count * static_cast<size_t>(times.size.chunks), 0);
+  result.chunk_end_ns = result.chunk_begin_ns;
   std::vector<size_t> next(count, 0);
   std::vector<int> work_list;
   std::vector<bool> listed(count, true);
@@ -115,6 +117,12 @@ PipelineResult simulate_pipeline(const PipelineTimes& times,
         result.end_ns[at] += times.transfer_ns;
       }
       result.busy_ns[at] += length;
+      const auto chunk = static_cast<size_t>(stage * times.size.chunks + item.chunk);
+      if (item.work == PipelineWork::kForward) {
+        if (item.micro == 0) result.chunk_begin_ns[chunk] = begin;
+      } else {
+        result.chunk_end_ns[chunk] = begin + length;
+      }
       if (keep_spans) result.spans.push_back({stage, item, begin, begin + length});
       if (to >= 0 && !listed[static_cast<size_t>(to)]) {
         listed[static_cast<size_t>(to)] = true;

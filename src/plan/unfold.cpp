@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 
 #include "core/error.h"
 #include "core/format.h"
@@ -68,7 +69,6 @@ class Builder {
   }
 
   std::vector<Task>& tasks() { return tasks_; }
-  const std::vector<double>& next_forward() const { return next_forward_; }
 
  private:
   const StagePieces& stage_of(int stage) const { return p_.stages[static_cast<size_t>(stage)]; }
@@ -248,24 +248,16 @@ class Builder {
     if (own.offload > 0) {
       last = add(stage, StepLane::kCompute, StepWork::kOffload, own.offload, -1, -1);
     }
-    double hidden = 0;
     if (own.publish > 0) {
       size_t all = 0;
       for (const auto& chunk : own.chunks) all += chunk.size();
       const double each = own.publish / static_cast<double>(all);
-      const int ready = last;
       for (const auto& chunk : own.chunks) {
         for (const BlockPiece& b : chunk) {
-          const int publish = add(stage, StepLane::kData, StepWork::kPublish, each, b.block, -1);
-          after(publish, ready);
-          const double length = p_.overlap_gather ? b.forward : 0;
-          last = add(stage, StepLane::kCompute, StepWork::kNext, length, b.block, -1);
-          after(last, publish);
-          hidden += length;
+          after(add(stage, StepLane::kData, StepWork::kPublish, each, b.block, -1), last);
         }
       }
     }
-    next_forward_.push_back(hidden);
   }
 
   // Messages are known now: who waits for which.
@@ -284,7 +276,6 @@ class Builder {
   std::vector<int> last_compute_, held_;
   const BlockPiece* held_piece_ = nullptr;
   int last_reduce_ = -1;
-  std::vector<double> next_forward_;
 };
 
 // Lanes are servers that take their tasks in order.
@@ -337,6 +328,28 @@ void run(std::vector<Task>& tasks, int stages) {
   }
 }
 
+// When the stage's next step can begin: when its own work is done, so much later as new weights
+// would come too late for the forwards that want them.
+double stage_end(const std::vector<const StepEvent*>& events, bool overlap) {
+  double done = 0, begin = std::numeric_limits<double>::infinity(), end = 0;
+  std::map<int, double> wanted;  // by block: its first forward
+  for (const StepEvent* e : events) {
+    if (e->work == StepWork::kPublish || e->work == StepWork::kSend) continue;
+    done = std::max(done, e->end_ns);
+    if (e->work != StepWork::kForward) continue;
+    begin = std::min(begin, e->begin_ns);
+    const auto [it, added] = wanted.emplace(e->block, e->begin_ns);
+    if (!added) it->second = std::min(it->second, e->begin_ns);
+  }
+  double late = 0;
+  for (const StepEvent* e : events) {
+    if (e->work != StepWork::kPublish) continue;
+    end = std::max(end, e->end_ns);
+    late = std::max(late, e->end_ns - done - (wanted[e->block] - begin));
+  }
+  return overlap ? done + late : std::max(done, end);
+}
+
 }  // namespace
 
 UnfoldedStep unfold_step(const ClusterStrategy& strategy, const StepPieces& pieces) {
@@ -346,20 +359,20 @@ UnfoldedStep unfold_step(const ClusterStrategy& strategy, const StepPieces& piec
   const int stages = pieces.times.size.stages;
   run(tasks, stages);
   UnfoldedStep out;
-  std::vector<double> end(static_cast<size_t>(stages), 0);
   out.work_end_ns.assign(static_cast<size_t>(stages), 0);
+  std::vector<std::vector<const StepEvent*>> by_stage(static_cast<size_t>(stages));
   for (const Task& task : tasks) {
     const StepEvent& e = task.event;
     const auto at = static_cast<size_t>(e.stage);
-    if (e.lane != StepLane::kSend) end[at] = std::max(end[at], e.end_ns);
+    by_stage[at].push_back(&e);
     if (e.work == StepWork::kForward || e.work == StepWork::kBackward ||
         e.work == StepWork::kWeight) {
       out.work_end_ns[at] = std::max(out.work_end_ns[at], e.end_ns);
     }
     if (task.duration > 0 || e.work == StepWork::kSend) out.events.push_back(e);
   }
-  for (size_t s = 0; s < end.size(); ++s) {
-    out.step_ns = std::max(out.step_ns, end[s] - builder.next_forward()[s]);
+  for (const auto& events : by_stage) {
+    out.step_ns = std::max(out.step_ns, stage_end(events, pieces.overlap_gather));
   }
   std::stable_sort(out.events.begin(), out.events.end(), [](const auto& a, const auto& b) {
     if (a.stage != b.stage) return a.stage < b.stage;

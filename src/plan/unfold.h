@@ -20,7 +20,6 @@ enum class StepWork : uint8_t {
   kUpdate,   // optimizer
   kOffload,  // copies to the host, and its optimizer
   kPublish,  // new weights
-  kNext,     // the next step's first forward, which hides gathers of new weights
   kSend,     // activations, or their gradients, to another stage
 };
 
