@@ -13,10 +13,10 @@ constexpr double kTensorExposed = 0.30;
 
 bool is_norm(const std::string& name) {
   return name == "rms_norm" || name == "layer_norm" || name == "add_rms_norm" ||
-         name == "add_layer_norm";
+         name == "add_layer_norm" || name == "eager_rms_norm";
 }
 bool is_activation(const std::string& name) {
-  return name == "swiglu" || name == "gelu" || name == "gated_product";
+  return name == "swiglu" || name == "gelu" || name == "gated_product" || name == "eager_swiglu";
 }
 
 // How long the card waits while the host issues work: nothing where the card is far behind, all

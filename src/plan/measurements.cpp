@@ -70,7 +70,9 @@ struct Era {
 // kernels); compiled and Transformer Engine: 15 us, 0.9.
 constexpr Era kEager = {"eager PyTorch 2021-23", 50e3, 0.6};
 constexpr Era kCompiled = {"PyTorch 2024-25", 15e3, 0.9};
-constexpr Era kEngine = {"Transformer Engine 2024-26", 15e3, 0.9};
+constexpr Era kEngine24 = {"Transformer Engine 2024-25", 15e3, 0.9};
+constexpr Era kEngine26 = {"Transformer Engine early 2026", 15e3, 0.9};
+constexpr Era kEngine26b = {"Transformer Engine mid 2026", 15e3, 0.9};
 constexpr Era kLlmq = {"LLMQ 2025", 6e3, 0.9};
 constexpr Era kVolta = {"V100 2020-21", 30e3, 0.6};
 constexpr Era kOther = {"other", 15e3, 0.8};
@@ -116,6 +118,7 @@ void aleph(Measurement& m, const std::string& notes, const std::string&) {
   m.strategy.fused_softmax = !contains(notes, "kernel: torch");
   m.strategy.all_reduce_gradients = true;
   m.strategy.gate_apart = true;
+  m.strategy.gradient_bytes = 2;
   m.strategy.zero_stage = 1;
   m.strategy.overlap_reduce = m.strategy.overlap_gather = false;
 }
@@ -165,6 +168,7 @@ void oneflow(Measurement& m, const std::string&, const std::string&) {
   m.model.stack.dropout = 0.1;
   m.strategy.flash_attention = false;
   m.strategy.gradient_bytes = m.strategy.reduce_bytes = 2;
+  m.strategy.recompute = Recompute::kFull;  // its scripts checkpoint activations
   // One 100 Gb/s card for the node.
   m.cluster.network_bytes_per_s = 12.5e9 / m.cluster.gpus_per_node;
 }
@@ -182,11 +186,14 @@ constexpr Stack kStacks[] = {
     {"torchtitan", kCompiled, torchtitan},
     {"LLaMA-Factory", kCompiled, plain},
     {"llmq", kLlmq, llmq},
-    {"NeMo", kEngine, nemo},
-    {"Megatron-Bridge", kEngine, nemo},
-    {"Megatron-MoE", kEngine, nemo},
-    {"NVIDIA/Megatron-LM", kEngine, nemo},
-    {"MegaScale", kEngine, nemo},
+    {"[26.06", kEngine26b, nemo},
+    {"[26.08", kEngine26b, nemo},
+    {"[26.0", kEngine26, nemo},
+    {"NeMo", kEngine24, nemo},
+    {"Megatron-Bridge", kEngine24, nemo},
+    {"Megatron-MoE", kEngine24, nemo},
+    {"NVIDIA/Megatron-LM", kEngine24, nemo},
+    {"MegaScale", kEngine24, nemo},
     {"DLPerf", kVolta, oneflow},
 };
 
@@ -405,7 +412,7 @@ Measurement measurement(const Row& row) {
                  (mfu / 100 * m.cluster.card->bf16_flops_per_s * static_cast<double>(gpus));
     }
   }
-  m.ran = m.step_s > 0;
+  m.ran = m.step_s > 0 && !row.text("recompute").empty();
   if (m.step_s == 0 && m.memory_bytes == 0 && !m.out_of_memory) {
     throw Refuse{"nothing is measured: no step time, TFLOP/s, MFU, memory or outcome"};
   }

@@ -34,7 +34,7 @@ struct Measurement {
   double step_s = 0;           // 0: not measured (or not to be derived)
   double memory_bytes = 0;     // peak of the fullest card; 0: not measured
   bool out_of_memory = false;  // it was tried and did not fit
-  bool ran = false;            // it did
+  bool ran = false;            // it did, and its layout says whether it recomputed
   bool single_gpu() const { return strategy.world() == 1; }
 };
 

@@ -90,7 +90,7 @@ void Planner::set_efficiency(const Efficiency& efficiency) {
 
 const Planner::Costs& Planner::costs(const ClusterStrategy& s) {
   const auto whole = [](int64_t v) { return static_cast<long long>(v); };
-  const std::string shapes = format("%d %d %d %lld %lld %d %d %d %d %lld %g %d",
+  const std::string shapes = format("%d %d %d %lld %lld %d %d %d %d %lld %g %d %d %d",
                                     s.mesh.tensor,
                                     s.mesh.context,
                                     s.expert,
@@ -102,7 +102,9 @@ const Planner::Costs& Planner::costs(const ClusterStrategy& s) {
                                     s.fused,
                                     whole(s.loss_chunk_rows),
                                     s.imbalance,
-                                    s.gate_apart);
+                                    s.gate_apart,
+                                    s.fused_norm,
+                                    s.fused_softmax);
   const std::string key = shapes + format(" %d %d %d %d %d %d %d",
                                           static_cast<int>(s.recompute),
                                           static_cast<int>(s.precision),

@@ -117,6 +117,7 @@ Value Recorder::linear(
 Value Recorder::norm(TapeBuilder& tape, const StackShape& k, const std::string& name, Value x) {
   const int64_t width = tape.shape(x)[-1];
   const Value w = parameter(tape, name, {width});
+  if (!k.layer_norm && !s_.fused && !s_.fused_norm) return tape.apply("eager_rms_norm", {}, {x, w});
   if (!k.layer_norm) return nn::rms_norm(tape, x, w);
   return nn::layer_norm(tape, x, w, parameter(tape, name + "_bias", {width}));
 }
@@ -150,6 +151,7 @@ Value Recorder::leave(TapeBuilder& tape, Value x) {
 }
 
 Value Recorder::act(TapeBuilder& tape, const StackShape& k, Value x) {
+  if (k.gated && !s_.fused) return tape.apply("eager_swiglu", {}, {x});
   if (k.gated) return nn::swiglu(tape, x);
   return nn::gelu(tape, x, nn::GeluForm::kTanh);
 }
@@ -183,7 +185,8 @@ Value Recorder::attention(TapeBuilder& tape, const StackShape& k, Value normed, 
                        {{"heads", number(heads)},
                         {"kv_heads", number(kv)},
                         {"head_dim", number(k.head_dim)},
-                        {"dropout", k.dropout}},
+                        {"dropout", k.dropout},
+                        {"eager", s_.fused || s_.fused_softmax ? 0.0 : 1.0}},
                        {qkv});
   }
   return leave(tape, linear(tape, "wo", mixed, k.hidden, k.o_bias));
