@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "analysis/dependency_graph.h"
 #include "analysis/kernel_classes.h"
@@ -14,6 +15,9 @@ namespace {
 
 // Longer than this many halves of the median: no ordinary step.
 constexpr int64_t kOrdinaryHalves = 3;
+constexpr int64_t kCut = 20;
+// No further step is taken once so much was looked at.
+constexpr size_t kEnoughNodes = 40'000;
 
 struct Choice {
   Interval host{0, 0};
@@ -38,18 +42,24 @@ Choice choose_steps(const RankParts& parts, size_t most_nodes) {
   const std::vector<size_t>& steps = parts.steps.spans();
   std::vector<int64_t> durations;
   for (const size_t i : steps) durations.push_back(spans.duration_ns[i]);
-  const int64_t middle = median(durations);
+  const int64_t longest = *std::max_element(durations.begin(), durations.end());
+  // Steps far shorter than the longest are cut by the end of the recording, not steps.
+  std::vector<int64_t> whole;
+  std::copy_if(durations.begin(), durations.end(), std::back_inserter(whole), [&](int64_t ns) {
+    return kCut * ns >= longest;
+  });
+  const int64_t middle = median(std::move(whole));
   size_t best = 0, most = 0;
   for (size_t i = 0, run = 0; i < steps.size(); ++i) {
-    const bool ordinary = 2 * durations[i] <= kOrdinaryHalves * middle &&
-                          2 * kOrdinaryHalves * durations[i] >= middle;
+    const bool ordinary =
+        2 * durations[i] <= kOrdinaryHalves * middle && kCut * durations[i] >= longest;
     run = ordinary ? run + 1 : 0;
     if (run > most) most = run, best = i + 1 - run;
   }
   Choice out;
   for (size_t i = best; i < best + most; ++i) {
     const Interval window{spans.start_ns[steps[best]], spans.start_ns[steps[i]] + durations[i]};
-    if (nodes_within(parts, window) > most_nodes) break;
+    if (nodes_within(parts, window) > (out.steps == 0 ? most_nodes : kEnoughNodes)) break;
     out.host = window, ++out.steps, out.last_step = spans.step[steps[i]];
   }
   if (out.steps == 0) {

@@ -7,8 +7,9 @@
 
 namespace vitrine {
 
-// Looks at the longest run of ordinary steps (none over 1.5 times the median) whose launches and
-// kernels number at most `most_nodes`, so that its cost doesn't grow with the trace.
+// Looks at the first of the longest run of ordinary steps (none over 1.5 times the median): as many
+// as have 40,000 launches and kernels, so that the cost doesn't grow with the trace, and one at
+// least where it has no more than `most_nodes`.
 constexpr size_t kMostPathNodes = 200'000;
 PathFacts measure_path(const RankParts& parts,
                        const std::vector<CollectiveUse>& uses,

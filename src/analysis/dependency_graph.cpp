@@ -33,6 +33,7 @@ class Builder {
   Builder(const RankParts& parts, Interval host, bool marked)
       : parts_(parts), window_(host), marked_(marked), streams_(parts.timeline.lanes.size()) {
     class_of_name_.assign(parts.timeline.strings.size(), -1);
+    if (!marked) lead_until_ = parts.device.front().begin;
   }
 
   DependencyGraph run() {
@@ -190,7 +191,8 @@ class Builder {
   // The host went on from its last point.
   void chain_edge(int64_t at) {
     const ScaleGroup group = in_data_ > 0 && in_wait_ == 0 ? kDataGroup : kHostGroup;
-    out_.edges.push_back({host_node_, false, group, 0, at - host_at_});
+    const int64_t lead = lead_until_ <= host_at_ ? 0 : std::min(lead_until_, at) - host_at_;
+    out_.edges.push_back({host_node_, false, group, lead, at - host_at_ - lead});
     host_node_ = last_node(), host_at_ = at;
   }
 
@@ -254,6 +256,7 @@ class Builder {
       if (node != 0 && end_of_node(node) > latest) latest = end_of_node(node), found = node;
     }
     if (found == 0 || latest <= since) return chain_edge(at);  // it took its time by itself
+    host_waits_ = true;
     out_.edges.push_back({found, false, kConstant, at - latest, 0});
     out_.edges.push_back({host_node_, false, kConstant, 0, 0});
     host_node_ = last_node(), host_at_ = at;
@@ -328,7 +331,9 @@ class Builder {
       return;
     }
     const int64_t weight = std::min(span(i).begin - from->begin, latency_);
-    const int64_t call = std::min(std::max<int64_t>(0, from->end - from->begin), weight);
+    const int64_t call = from->begin < lead_until_
+                             ? 0
+                             : std::min(std::max<int64_t>(0, from->end - from->begin), weight);
     add_edge({node->second, false, kHostGroup, weight - call, call}, from->begin);
   }
 
@@ -404,7 +409,7 @@ class Builder {
   }
 
   void close() {
-    out_.base_ns = std::max(out_.base_ns, window_.begin);
+    out_.base_ns = std::max({out_.base_ns, window_.begin, lead_until_});
     for (uint32_t i = 0; i < out_.nodes.size(); ++i) {
       out_.end_ns = std::max(out_.end_ns, end_of_node(i));
     }
@@ -413,6 +418,11 @@ class Builder {
       said.push_back("launches are not recorded: what the host's speed would change is not known");
     } else {
       said.push_back("the host's threads are taken as one row of calls");
+      if (!host_waits_) {
+        said.push_back(
+            "no call is recorded in which the host waits for the device: if it does, the path "
+            "through the device is longer than it seems");
+      }
     }
     if (stream_of_call_.empty() && streams_in_use() > 1) {
       said.push_back(
@@ -454,6 +464,9 @@ class Builder {
   std::unordered_map<int32_t, uint32_t> node_of_launch_;
   std::unordered_map<int64_t, int32_t> stream_of_call_;
   std::unordered_map<int32_t, int64_t> pending_, stream_pending_;  // by thread, by stream
+  // Without steps the window begins with the device's first work; what the host did before is kept
+  // as it was.
+  int64_t lead_until_ = INT64_MIN;
   ptrdiff_t first_launch_ = 0;
   int64_t first_launched_ = 0, latency_ = 0, hand_over_ = 0;
   uint32_t host_node_ = 0;
@@ -462,7 +475,7 @@ class Builder {
   int64_t queue_ = 0, blocked_until_ = -1, blocked_from_ = 0;
   int64_t ready_ = 0;  // of the node at hand: when all its edges allow it
   int64_t by_time_ = 0, before_launch_ = 0;
-  bool stream_waits_seen_ = false, queue_was_full_ = false;
+  bool stream_waits_seen_ = false, queue_was_full_ = false, host_waits_ = false;
 };
 
 }  // namespace

@@ -52,7 +52,8 @@ struct DependencyGraph {
 };
 
 // Where the graph is to be built: `host` on the host's clock, the first step's begin to the last
-// one's end, `marked`; without step marks the whole recording, whose end is the device's.
+// one's end, `marked`; without step marks the whole recording, which begins and ends
+// with the device's work.
 //
 // Edges: the host's points in order (calls of all its threads in one row, for Python runs one at a
 // time); launch to kernel by correlation, of which a graph's launch has many; kernels in the order

@@ -196,8 +196,9 @@ TEST(LaunchBound, AdviceOnTheOptimizerIsForTraining) {
   RankFacts rank = busy_rank(0);
   add_idle(rank, IdleCause::kHostLaunch, 50);
   const auto advice = [](const RankFacts& facts) {
+    const std::optional<Finding> found = find(diagnose(job_of({facts})), "launch_bound");
     std::string out;
-    for (const auto& fix : find(diagnose(job_of({facts})), "launch_bound")->fix) out += fix;
+    for (const std::string& fix : found->fix) out += fix;
     return out;
   };
   EXPECT_NE(advice(rank).find("AdamW"), std::string::npos);
@@ -240,9 +241,21 @@ TEST(HostSync, NamesTheCall) {
 }
 
 TEST(StreamWait, LeavesOutTheMicrosecondsBetweenKernels) {
+  const auto between =
+      find(diagnose(pair_with(IdleCause::kStreamWait, 5, 5, "between kernels")), "stream_wait");
+  ASSERT_TRUE(between.has_value());
+  EXPECT_EQ(between->severity, Severity::kNote);
+  EXPECT_EQ(between->title, "Short gaps between kernels");
   EXPECT_FALSE(
-      find(diagnose(pair_with(IdleCause::kStreamWait, 5, 5, "between kernels")), "stream_wait")
+      find(diagnose(pair_with(IdleCause::kStreamWait, 1, 1, "between kernels")), "stream_wait")
           .has_value());
+  // What holds back bears no name of its own where the trace tells none.
+  RankFacts both = busy_rank(0);
+  add_idle(both, IdleCause::kStreamWait, 5, "between kernels");
+  add_idle(both, IdleCause::kStreamWait, 20);
+  const auto held = warned(diagnose(job_of({both})), "stream_wait");
+  ASSERT_TRUE(held.has_value());
+  EXPECT_EQ(held->cost_ns, 20 * kMs);
   EXPECT_TRUE(warned(diagnose(pair_with(IdleCause::kStreamWait, 5, 5, "stream 20")), "stream_wait")
                   .has_value());
 }
