@@ -6,6 +6,7 @@
 
 #include "config/batch.h"
 #include "config/deepspeed_keys.h"
+#include "config/deepspeed_values.h"
 #include "core/error.h"
 #include "core/format.h"
 #include "core/json.h"
@@ -14,50 +15,6 @@ namespace vitrine {
 namespace {
 
 using Status = Remark::Status;
-
-// Values by dotted path; absent, null, "auto" and wrongly typed ones (already remarked) are
-// nullopt.
-class Values {
- public:
-  explicit Values(const Json& root) : root_(root) {}
-
-  const Json* find(const std::string& path) const {
-    const Json* at = &root_;
-    size_t begin = 0;
-    while (true) {
-      const size_t end = path.find('.', begin);
-      if (!at->is_object()) return nullptr;
-      const auto it = at->find(path.substr(begin, end - begin));
-      if (it == at->end()) return nullptr;
-      at = &*it;
-      if (end == std::string::npos) return at;
-      begin = end + 1;
-    }
-  }
-  std::optional<bool> boolean(const std::string& path) const {
-    const Json* value = find(path);
-    return value && value->is_boolean() ? std::optional(value->get<bool>()) : std::nullopt;
-  }
-  std::optional<double> number(const std::string& path) const {
-    const Json* value = find(path);
-    return value && value->is_number() ? std::optional(value->get<double>()) : std::nullopt;
-  }
-  std::optional<int64_t> integer(const std::string& path) const {
-    const Json* value = find(path);
-    if (value && value->is_number_integer()) return value->get<int64_t>();
-    const auto real = number(path);
-    if (!real || *real != std::floor(*real) || std::fabs(*real) > 9e18) return std::nullopt;
-    return static_cast<int64_t>(*real);
-  }
-  std::optional<std::string> text(const std::string& path) const {
-    const Json* value = find(path);
-    if (!value || !value->is_string() || value->get<std::string>() == "auto") return std::nullopt;
-    return value->get<std::string>();
-  }
-
- private:
-  const Json& root_;
-};
 
 class Reader {
  public:
@@ -83,6 +40,7 @@ class Reader {
              "off (DeepSpeed turns the log on as soon as the section is there)");
       }
     }
+    read_beyond(out.beyond);
     check_combinations(out);
   }
 
@@ -235,6 +193,29 @@ class Reader {
         "activation_checkpointing",
         strategy.recompute ? "every block is recomputed in backward"
                            : "the section turns nothing on: no recomputation");
+  }
+
+  void read_beyond(DeepSpeedBeyond& b) {
+    const auto device = [&](const char* section, const char* old_key) {
+      const std::string zero = "zero_optimization.";
+      if (in_.boolean(zero + old_key).value_or(false)) return std::string("cpu");
+      return in_.text(zero + section + ".device").value_or("none");
+    };
+    b.optimizer_device = device("offload_optimizer", "cpu_offload");
+    b.parameter_device = device("offload_param", "cpu_offload_param");
+    b.checkpoints_on_host =
+        in_.boolean("activation_checkpointing.cpu_checkpointing").value_or(false);
+    const int64_t mics = in_.integer("zero_optimization.mics_shard_size").value_or(-1);
+    const int64_t hpz = in_.integer("zero_optimization.zero_hpz_partition_size").value_or(1);
+    b.shard_group = mics > 0 ? mics : hpz > 1 ? hpz : 0;
+    b.quantized_weights = in_.boolean("zero_optimization.zero_quantized_weights").value_or(false);
+    b.quantized_gradients =
+        in_.boolean("zero_optimization.zero_quantized_gradients").value_or(false);
+    b.half_masters = in_.boolean("fp16.fp16_master_weights_and_grads").value_or(false) ||
+                     in_.boolean("bf16.bf16_master_weights_and_grads").value_or(false);
+    b.half_moments = in_.boolean("bf16.bf16_optimizer_states").value_or(false);
+    b.gradient_dtype = in_.text("data_types.grad_accum_dtype").value_or("");
+    b.communication_dtype = in_.text("communication_data_type").value_or("");
   }
 
   void read_batch(Strategy& strategy) {
@@ -390,7 +371,7 @@ class Reader {
     }
   }
 
-  Values in_;
+  DeepSpeedValues in_;
   std::vector<Remark>& remarks_;
 };
 
@@ -451,8 +432,10 @@ Json modernised(const Json& file, std::vector<Remark>& remarks) {
 DeepSpeedSettings read_deepspeed(const Json& file,
                                  const Mesh& mesh,
                                  const std::vector<std::string>& own,
-                                 std::vector<Remark>& remarks) {
+                                 std::vector<Remark>& remarks,
+                                 const Strategy& defaults) {
   DeepSpeedSettings settings;
+  settings.strategy = defaults;
   settings.strategy.mesh = mesh;
   const Json config = modernised(file, remarks);
   for (Remark& remark : check_key_names(config, own)) remarks.push_back(std::move(remark));

@@ -11,7 +11,7 @@ constexpr int64_t kGB = 1'000'000'000;
 constexpr double kTera = 1e12, kGiga = 1e9;
 constexpr double kPcie3 = 15.75e9, kPcie4 = 31.5e9, kPcie5 = 63e9;
 
-// Name, link, memory; bf16, fp16, fp8, tf32, fp32; memory/s, link/s, PCIe/s; source.
+// Name, link, memory; bf16, fp16, fp8, tf32, fp32; memory/s, link/s, PCIe/s; source; fp4.
 const std::vector<Accelerator> kAccelerators = {
     {"NVIDIA V100 SXM2 16GB",
      "NVLink",
@@ -120,7 +120,21 @@ const std::vector<Accelerator> kAccelerators = {
      8000 * kGiga,
      900 * kGiga,
      kPcie5,
-     "NVIDIA Blackwell data sheet"},
+     "NVIDIA Blackwell data sheet",
+     9000 * kTera},
+    {"NVIDIA B300",
+     "NVLink",
+     288 * kGB,
+     2250 * kTera,
+     2250 * kTera,
+     4500 * kTera,
+     1125 * kTera,
+     75 * kTera,
+     8000 * kGiga,
+     900 * kGiga,
+     kPcie5,
+     "NVIDIA HGX B300 data sheet",
+     13500 * kTera},
     {"NVIDIA GB200",
      "NVLink",
      186 * kGB,
@@ -132,7 +146,21 @@ const std::vector<Accelerator> kAccelerators = {
      8000 * kGiga,
      900 * kGiga,
      0,
-     "NVIDIA GB200 NVL72 data sheet"},
+     "NVIDIA GB200 NVL72 data sheet",
+     10000 * kTera},
+    {"NVIDIA GB300",
+     "NVLink",
+     288 * kGB,
+     2500 * kTera,
+     2500 * kTera,
+     5000 * kTera,
+     1250 * kTera,
+     80 * kTera,
+     8000 * kGiga,
+     900 * kGiga,
+     0,
+     "NVIDIA GB300 NVL72 data sheet",
+     15000 * kTera},
     {"NVIDIA GeForce RTX 4090",
      "",
      24 * kGB,
@@ -145,6 +173,35 @@ const std::vector<Accelerator> kAccelerators = {
      0,
      kPcie4,
      "NVIDIA Ada whitepaper, with fp32 accumulation"},
+    // PCIe 5 with 8 lanes.
+    {"NVIDIA GeForce RTX 5060 Ti 16GB",
+     "",
+     16 * kGB,
+     47.4 * kTera,
+     47.4 * kTera,
+     94.8 * kTera,
+     23.7 * kTera,
+     23.7 * kTera,
+     448 * kGiga,
+     0,
+     kPcie4,
+     "NVIDIA's product page (fp32), tensor rates by the RTX Blackwell whitepaper's ratios, with "
+     "fp32 "
+     "accumulation",
+     379 * kTera},
+    {"NVIDIA RTX PRO 6000 Blackwell",
+     "",
+     96 * kGB,
+     503.8 * kTera,
+     503.8 * kTera,
+     1007.6 * kTera,
+     251.9 * kTera,
+     126 * kTera,
+     1792 * kGiga,
+     0,
+     kPcie5,
+     "NVIDIA RTX PRO Blackwell whitepaper, workstation edition",
+     2015.2 * kTera},
     {"AMD Instinct MI300X",
      "Infinity Fabric",
      192 * kGB,
@@ -169,6 +226,18 @@ const std::vector<Accelerator> kAccelerators = {
      120 * kGiga,
      kPcie5,
      "press at its presentation; the link's 240 GB/s taken for both directions together"},
+    {"MTT S5000",
+     "MTLink",
+     80 * kGB,
+     0,
+     0,
+     1000 * kTera,
+     0,
+     0,
+     1600 * kGiga,
+     392 * kGiga,
+     kPcie5,
+     "press; bf16 is not published; the link's 784 GB/s taken for both directions together"},
 };
 
 std::string squeezed(const std::string& text) {
@@ -186,7 +255,17 @@ const char* canonical(const std::string& reported) {
   const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
   if (has("MI300X")) return "AMD Instinct MI300X";
   if (has("MTTS4000")) return "MTT S4000";
+  if (has("MTTS5000")) return "MTT S5000";
   if (has("RTX4090") && !has("LAPTOP") && !has("4090D")) return "NVIDIA GeForce RTX 4090";
+  if (has("RTX5060TI") && !has("LAPTOP")) {
+    return has("16GB") ? "NVIDIA GeForce RTX 5060 Ti 16GB" : nullptr;  // there is one with 8 GB
+  }
+  if (has("RTXPRO6000") && has("BLACKWELL")) {
+    // The server and Max-Q editions have lower clocks.
+    return has("WORKSTATION") && !has("MAXQ") ? "NVIDIA RTX PRO 6000 Blackwell" : nullptr;
+  }
+  if (has("GB300")) return "NVIDIA GB300";
+  if (has("B300")) return "NVIDIA B300";
   if (has("GB200")) return "NVIDIA GB200";
   if (has("B200")) return "NVIDIA B200";
   if (has("GH200")) return nullptr;  // sold with two kinds of memory

@@ -17,6 +17,7 @@ struct Accelerator {
   double link_bytes_per_s;  // per direction, all links of the card together
   double pcie_bytes_per_s;  // per direction
   const char* source;
+  double fp4_flops_per_s = 0;
 };
 
 // The card that a driver or a trace names so ("NVIDIA H100 80GB HBM3", "Tesla V100-SXM2-32GB",

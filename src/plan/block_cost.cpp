@@ -1,0 +1,193 @@
+// Time and bytes of one block.
+#include "plan/block_cost.h"
+
+#include <algorithm>
+
+namespace vitrine {
+namespace {
+
+// Of tensor-parallel communication that is pipelined with its product, what stays exposed; and of
+// the exchange of keys and values along a context ring, what attention does not cover is left.
+constexpr double kTensorExposed = 0.30;
+
+bool is_norm(const std::string& name) {
+  return name == "rms_norm" || name == "layer_norm" || name == "add_rms_norm" ||
+         name == "add_layer_norm";
+}
+bool is_activation(const std::string& name) { return name == "swiglu" || name == "gelu"; }
+
+// Which slots the backward reads, and which nodes run again for it.
+struct Kept {
+  std::vector<bool> slot, again;
+};
+
+Kept kept_slots(const Tape& tape, Recompute policy) {
+  Kept kept;
+  kept.slot.assign(tape.slots().size(), false);
+  kept.again.assign(tape.nodes().size(), false);
+  const auto read = [&](int slot) {
+    if (slot >= 0) kept.slot[static_cast<size_t>(slot)] = true;
+  };
+  bool scores = false;
+  for (const TapeNode& node : tape.nodes()) {
+    scores = scores || node.op->name == "scored_attention";
+    if (!node.needs_backward) continue;
+    for (size_t i = 0; i < node.in.size(); ++i) {
+      if (node.op->backward_reads_in >> i & 1u) read(node.in[i]);
+    }
+    for (size_t i = 0; i < node.out.size(); ++i) {
+      if (node.op->backward_reads_out >> i & 1u) read(node.out[i]);
+    }
+    for (const int slot : node.saved) read(slot);
+  }
+  // A gathered copy is made again in backward from the part that is kept; a "copy" into the tensor
+  // group is its input.
+  for (size_t n = tape.nodes().size(); n-- > 0;) {
+    const TapeNode& node = tape.nodes()[n];
+    if (node.op->name != "tensor_gather" && node.op->name != "tensor_copy") continue;
+    const auto out = static_cast<size_t>(node.out[0]);
+    if (!kept.slot[out]) continue;
+    kept.slot[out] = false;
+    kept.again[n] = node.op->name == "tensor_gather";
+    read(node.in[0]);
+  }
+  if (policy == Recompute::kFull) {
+    std::fill(kept.again.begin(), kept.again.end(), true);
+  } else if (policy == Recompute::kSelective) {
+    for (size_t n = 0; n < tape.nodes().size(); ++n) {
+      const TapeNode& node = tape.nodes()[n];
+      if (scores ? node.op->name != "scored_attention"
+                 : !is_norm(node.op->name) && !is_activation(node.op->name)) {
+        continue;
+      }
+      if (!node.needs_backward) continue;
+      kept.again[n] = true;
+      if (scores) {
+        for (const int slot : node.saved) kept.slot[static_cast<size_t>(slot)] = false;
+      } else {
+        // The last output: of a fused add and norm the sum is kept, the normed value is not.
+        kept.slot[static_cast<size_t>(node.out.back())] = false;
+        read(node.in[0]);
+      }
+    }
+  }
+  return kept;
+}
+
+}  // namespace
+
+TimeParts& TimeParts::operator+=(const TimeParts& other) {
+  for (size_t c = 0; c < compute.size(); ++c) compute[c] += other.compute[c];
+  launch += other.launch;
+  tensor += other.tensor;
+  context += other.context;
+  expert += other.expert;
+  return *this;
+}
+
+BlockCost block_cost(const ShardBlock& block,
+                     const ClusterStrategy& strategy,
+                     const Cluster& cluster,
+                     const CardModel& card) {
+  const Tape& tape = *block.tape;
+  const Kept kept = kept_slots(tape, strategy.recompute);
+  const bool full = strategy.recompute == Recompute::kFull && block.output_bytes > 0;
+  const GroupPlace tensor = place_group(cluster, strategy.mesh.tensor, 1);
+  const GroupPlace context = place_group(cluster, strategy.mesh.context, strategy.mesh.tensor);
+  const GroupPlace expert = place_group(cluster, strategy.expert, strategy.mesh.tensor);
+  BlockCost cost;
+  int forward_launches = 0, backward_launches = 0, recompute_launches = 0;
+  double forward_busy = 0, backward_busy = 0, recompute_busy = 0;
+  for (size_t n = 0; n < tape.nodes().size(); ++n) {
+    const TapeNode& node = tape.nodes()[n];
+    const OpTime t = op_time(card, tape, node);
+    const auto c = static_cast<size_t>(t.op_class);
+    const bool back = node.needs_backward && block.trains;
+    const bool again =
+        kept.again[n] && block.trains &&
+        (full || strategy.recompute != Recompute::kFull || node.op->name == "tensor_gather");
+    cost.forward.compute[c] += t.forward_ns;
+    forward_busy += t.forward_ns;
+    forward_launches += t.forward_launches;
+    cost.flops += t.forward_flops;
+    if (back) {
+      cost.backward_input.compute[c] += t.backward_input_ns;
+      cost.backward_weight.compute[c] += t.backward_weight_ns;
+      backward_busy += t.backward_input_ns + t.backward_weight_ns;
+      backward_launches += t.backward_launches;
+      cost.flops += t.backward_flops;
+    }
+    if (again) {
+      cost.recompute.compute[c] += t.forward_ns;
+      recompute_busy += t.forward_ns;
+      recompute_launches += t.forward_launches;
+      cost.flops += t.forward_flops;
+    }
+    std::vector<TensorType> in;
+    for (const int slot : node.in) {
+      in.push_back(slot < 0 ? TensorType{} : tape.slots()[static_cast<size_t>(slot)].type);
+    }
+    const NodeTraffic traffic = node_traffic(*node.op, node.attrs, in);
+    if (traffic.group == PlanGroup::kNone) continue;
+    const GroupPlace group = traffic.group == PlanGroup::kTensor    ? tensor
+                             : traffic.group == PlanGroup::kContext ? context
+                                                                    : expert;
+    double there = collective_ns(cluster, traffic.forward, traffic.forward_bytes, group);
+    double back_ns =
+        back ? collective_ns(cluster, traffic.backward, traffic.backward_bytes, group) : 0;
+    const double sent =
+        traffic.forward_bytes * (again ? 2 : 1) + (back ? traffic.backward_bytes : 0);
+    if (traffic.group == PlanGroup::kTensor) {
+      // The second gather of a split sequence runs beside the product of the input's gradient.
+      const bool hidden_again = node.op->name == "tensor_gather" && !full;
+      const double exposed = strategy.overlap_tensor ? kTensorExposed : 1;
+      cost.forward.tensor += there * exposed;
+      cost.backward_input.tensor += back_ns * exposed;
+      if (again && !hidden_again) cost.recompute.tensor += there * exposed;
+      cost.tensor_bytes += sent;
+    } else if (traffic.group == PlanGroup::kContext) {
+      // All but the first exchange is covered by the attention of the part before.
+      const double ring = 1.0 / strategy.mesh.context;
+      cost.forward.context += std::max(there * ring, there - t.forward_ns);
+      cost.backward_input.context += std::max(back_ns * ring, back_ns - t.backward_input_ns);
+      if (again) cost.recompute.context += std::max(there * ring, there - t.forward_ns);
+      cost.context_bytes += sent;
+    } else {
+      cost.forward.expert += there;
+      cost.backward_input.expert += back_ns;
+      if (again) cost.recompute.expert += there;
+      cost.expert_bytes += sent;
+    }
+  }
+  if (!strategy.graphs) {
+    const double launch = card.efficiency.launch_ns;
+    cost.forward.launch =
+        std::max(0.0, launch * forward_launches - forward_busy - cost.forward.tensor);
+    cost.backward_input.launch =
+        std::max(0.0, launch * backward_launches - backward_busy - cost.backward_input.tensor);
+    cost.recompute.launch =
+        std::max(0.0, launch * recompute_launches - recompute_busy - cost.recompute.tensor);
+  }
+  for (size_t s = 0; s < tape.slots().size(); ++s) {
+    const TapeSlot& slot = tape.slots()[s];
+    if (!kept.slot[s] || !block.trains) continue;
+    if (slot.kind == SlotKind::kInput) {
+      cost.input_bytes += slot.type.bytes();
+    } else if (slot.kind != SlotKind::kParameter && slot.output < 0) {
+      cost.kept_bytes += slot.type.bytes();
+    }
+  }
+  if (full && block.trains) {
+    cost.recomputed_bytes = cost.kept_bytes;
+    cost.kept_bytes = 0;
+    cost.input_bytes = 0;
+    for (const PortType& port : tape.inputs()) {
+      if (port.requires_grad) cost.input_bytes += port.type.bytes();
+    }
+  }
+  cost.forward_bytes = tape.layout().forward_scratch_bytes;
+  cost.backward_bytes = tape.layout().backward_scratch_bytes;
+  return cost;
+}
+
+}  // namespace vitrine

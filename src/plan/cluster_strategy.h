@@ -1,0 +1,80 @@
+// How a job is spread over a cluster, as far as it is planned: the engine's Strategy is the part of
+// it that runs today.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "schedule/strategy.h"
+
+namespace vitrine {
+
+enum class Recompute : uint8_t { kNone, kSelective, kFull };
+enum class Tier : uint8_t { kDevice, kHost, kDisk };
+enum class PipelineKind : uint8_t { kGPipe, k1F1B, kInterleaved, kZbH1, kZbH2, kZbV };
+// Of matrix products; sums, norms and losses are in bf16 or fp32.
+enum class Precision : uint8_t { kF32, kF16, kBF16, kF8, kF4 };
+
+const char* recompute_name(Recompute recompute);  // "none", "selective", "full"
+const char* tier_name(Tier tier);                 // "device", "host", "disk"
+const char* pipeline_name(PipelineKind kind);     // "gpipe", "1f1b", "interleaved", "zb-h1", ...
+const char* precision_name(Precision precision);  // "fp32", "fp16", "bf16", "fp8", "fp4"
+// The other way round; throw ConfigError that lists the known ones.
+Recompute recompute_from_name(const std::string& name);
+Tier tier_from_name(const std::string& name);
+PipelineKind pipeline_from_name(const std::string& name);
+Precision precision_from_name(const std::string& name);
+
+struct ClusterStrategy {
+  // Ranks are numbered tensor fastest, then context, then data, then pipeline, so that tensor
+  // groups lie in a node. mesh.data x mesh.context is what ZeRO shards over; expert groups lie
+  // inside data x context x tensor (an expert is whole on its rank).
+  Mesh mesh;
+  int expert = 1;
+  int zero_stage = 1;
+  int64_t shard_group = 0;  // ranks that share parameters (HSDP, MiCS, hpZ); 0: all of data
+  int64_t micro_batch = 1, global_batch = 1;  // samples
+  int64_t sequence = 0;                       // tokens a sample
+  PipelineKind pipeline = PipelineKind::k1F1B;
+  int interleave = 1;  // model chunks a stage (virtual stages)
+  Recompute recompute = Recompute::kNone;
+  bool sequence_parallel = false;  // norms and residuals split over tensor ranks
+  Precision precision = Precision::kBF16;
+  // Bytes a parameter. Defaults: bf16 weights, fp32 gradients, fp32 master copy and two moments.
+  int weight_bytes = 2, gradient_bytes = 4, master_bytes = 4, moment_bytes = 8;
+  int reduce_bytes = 4;  // on the wire, a gradient element
+  Tier optimizer_tier = Tier::kDevice, gradient_tier = Tier::kDevice,
+       parameter_tier = Tier::kDevice, activation_tier = Tier::kDevice;
+  bool quantized_gather = false, quantized_reduce = false;  // ZeRO++ qwZ, qgZ
+  bool overlap_reduce = true, overlap_gather = true;        // data-parallel communication
+  bool overlap_tensor = false;  // tensor-parallel communication pipelined with the products
+  bool flash_attention = true;  // scores are not kept
+  bool fused = true;    // norms, activations and losses in one pass each (compiled or by hand)
+  bool graphs = false;  // CUDA graphs: no launch cost
+  int64_t loss_chunk_rows = 0;  // rows of logits alive at once; 0: all
+  double imbalance = 1;         // tokens of the fullest expert against the mean
+  int64_t reduce_bucket = 500'000'000, gather_bucket = 500'000'000;  // elements
+  int64_t prefetch_elements = 50'000'000;                            // ZeRO-3
+  // Bytes of weights kept between uses under ZeRO-3; -1: weight_bytes. 0: they are made from the
+  // master copy's shard each time (FSDP with mixed precision).
+  int weight_shard_bytes = -1;
+  // Gradients are reduced after each micro-batch instead of once a step (FSDP and DeepSpeed's
+  // ZeRO-2 and -3 do, unless told otherwise).
+  bool reduce_each_micro_batch = false;
+
+  int world() const { return mesh.world(); }
+  int64_t accumulation() const;  // micro-batches a rank and step
+  double state_bytes() const {   // a parameter, not sharded
+    return weight_bytes + gradient_bytes + master_bytes + moment_bytes;
+  }
+};
+
+struct ModelShape;
+struct Cluster;
+// Throws ConfigError with the reason and the nearest valid value: degrees that do not divide heads,
+// layers or cards, batch arithmetic, stages without a layer, negative sizes, what does not combine.
+void check_strategy(const ClusterStrategy& strategy,
+                    const ModelShape& model,
+                    const Cluster& cluster);
+
+}  // namespace vitrine

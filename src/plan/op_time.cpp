@@ -1,0 +1,225 @@
+// Roofline of single operations.
+#include "plan/op_time.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "core/format.h"
+
+namespace vitrine {
+namespace {
+
+// Multiply-adds that filling and draining a tile's pipeline is worth, along k.
+constexpr double kFill = 96;
+// Of the efficiency of large products: what attention kernels reach, forward and backward.
+constexpr double kAttentionForward = 0.80, kAttentionBackward = 0.68;
+// Small passes do not reach the bandwidth: bytes at which half of it is reached.
+constexpr double kHalfBandwidthBytes = 2.0e6;
+
+struct Tile {
+  double m, n, share;  // share of the largest tile's efficiency
+};
+constexpr Tile kTiles[] = {{256, 128, 1.0},
+                           {128, 256, 1.0},
+                           {128, 128, 0.95},
+                           {128, 64, 0.80},
+                           {64, 128, 0.80},
+                           {64, 64, 0.65}};
+
+std::vector<TensorType> inputs_of(const Tape& tape, const TapeNode& node) {
+  std::vector<TensorType> in;
+  in.reserve(node.in.size());
+  for (const int slot : node.in) {
+    in.push_back(slot < 0 ? TensorType{} : tape.slots()[static_cast<size_t>(slot)].type);
+  }
+  return in;
+}
+
+double real(int64_t value) { return static_cast<double>(value); }
+
+}  // namespace
+
+const char* op_class_name(OpClass op_class) {
+  switch (op_class) {
+    case OpClass::kMatmul:
+      return "matrix products";
+    case OpClass::kAttention:
+      return "attention";
+    case OpClass::kMemory:
+      return "memory-bound";
+  }
+  return "";
+}
+
+CardModel card_model(const Cluster& cluster, Precision precision, bool fused) {
+  const Accelerator& a = *cluster.card;
+  CardModel card;
+  const double half = a.bf16_flops_per_s > 0 ? a.bf16_flops_per_s : a.fp16_flops_per_s;
+  card.narrow_flops_per_s = half;
+  switch (precision) {
+    case Precision::kF32:
+      card.flops_per_s = a.fp32_flops_per_s;
+      card.narrow_flops_per_s = a.fp32_flops_per_s;
+      break;
+    case Precision::kF16:
+      card.flops_per_s = a.fp16_flops_per_s > 0 ? a.fp16_flops_per_s : half;
+      break;
+    case Precision::kBF16:
+      card.flops_per_s = half;
+      break;
+    case Precision::kF8:
+      card.flops_per_s = a.fp8_flops_per_s;
+      card.narrow_products = true;
+      break;
+    case Precision::kF4:
+      card.flops_per_s = a.fp4_flops_per_s;
+      card.narrow_products = true;
+      break;
+  }
+  if (card.flops_per_s <= 0) {
+    throw ConfigError(
+        format("%s has no %s matrix products (or their rate is not known): choose "
+               "another --precision, or give the rate in a profile",
+               cluster.profile.c_str(),
+               precision_name(precision)));
+  }
+  card.bytes_per_s = a.memory_bytes_per_s;
+  card.multiprocessors = cluster.multiprocessors;
+  card.efficiency = cluster.efficiency;
+  card.fused = fused;
+  return card;
+}
+
+double matmul_ns(const CardModel& card, double m, double n, double k, double batch, bool narrow) {
+  const double peak =
+      narrow ? card.flops_per_s : std::min(card.flops_per_s, card.narrow_flops_per_s);
+  const double units = card.multiprocessors > 0 ? card.multiprocessors : 1;
+  double best = 1e300;
+  for (const Tile& tile : kTiles) {
+    const double tiles = std::ceil(m / tile.m) * std::ceil(n / tile.n) * batch;
+    double waves = tiles / units;
+    if (card.multiprocessors > 0) {
+      // A last wave that is not full runs faster than a full one, but not in proportion.
+      const double full = std::floor(waves), rest = waves - full;
+      waves = full + (rest > 0 ? 0.35 + 0.65 * rest : 0);
+      if (full == 0) waves = 1;
+    }
+    const double flops = waves * units * tile.m * tile.n * 2 * (k + kFill);
+    best = std::min(best, flops / (peak * card.efficiency.matmul * tile.share));
+  }
+  const double bytes = 2 * batch * (m * k + k * n + m * n);
+  return std::max(best, bytes / (card.bytes_per_s * card.efficiency.memory)) * 1e9;
+}
+
+double memory_ns(const CardModel& card, double bytes) {
+  if (bytes <= 0) return 0;
+  return (bytes + kHalfBandwidthBytes) / (card.bytes_per_s * card.efficiency.memory) * 1e9;
+}
+
+OpTime op_time(const CardModel& card, const Tape& tape, const TapeNode& node) {
+  const std::vector<TensorType> in = inputs_of(tape, node);
+  const std::string& name = node.op->name;
+  const Cost forward = node.op->forward_cost(node.attrs, in);
+  const Cost backward = node.op->backward_cost(node.attrs, in);
+  const auto needs_grad = [&](size_t i) {
+    return i < node.in.size() && node.in[i] >= 0 &&
+           tape.slots()[static_cast<size_t>(node.in[i])].requires_grad;
+  };
+  OpTime t;
+  t.forward_launches = 1;
+  t.backward_launches = node.needs_backward ? 1 : 0;
+  const bool back = node.needs_backward;
+  if (name == "linear" || name == "grouped_linear" || name == "router" || name == "lm_loss" ||
+      name == "linear_cross_entropy") {
+    t.op_class = OpClass::kMatmul;
+    double batch = 1, rows = real(in[0].shape.rows()), k = real(in[0].shape[-1]);
+    double n = real(in[1].shape[name == "grouped_linear" ? 1 : 0]);
+    if (name == "grouped_linear") {
+      batch = node.attrs.number("groups");
+      rows = std::max(1.0, rows / batch);
+    }
+    const bool narrow = card.narrow_products && (name == "linear" || name == "grouped_linear");
+    t.forward_ns = matmul_ns(card, rows, n, k, batch, narrow);
+    t.forward_flops = 2 * rows * n * k * batch;
+    if (back) {
+      if (needs_grad(0)) t.backward_input_ns = matmul_ns(card, rows, k, n, batch, narrow);
+      if (needs_grad(1)) t.backward_weight_ns = matmul_ns(card, n, k, rows, batch, narrow);
+      t.backward_launches = 2;
+      t.backward_flops = t.forward_flops * ((needs_grad(0) ? 1 : 0) + (needs_grad(1) ? 1 : 0));
+    }
+    if (narrow) {
+      // Both operands are read wide and written narrow; activations also transposed.
+      const double x = rows * batch * k, y = rows * batch * n;
+      t.forward_ns += memory_ns(card, x * 4);
+      t.forward_launches += 1;
+      if (back) {
+        t.backward_input_ns += memory_ns(card, y * 4);
+        t.backward_launches += 1;
+      }
+    }
+    if (in.size() > 2 && name == "linear" && back) {
+      t.backward_weight_ns += memory_ns(card, 2 * rows * n);
+      t.backward_launches += 1;
+    }
+    if (name == "lm_loss" || name == "linear_cross_entropy") {
+      const double logits = rows * n;
+      const double passes = card.fused ? 1.0 : 2.0;
+      const bool chunked = node.attrs.integer("chunk_rows", 0) > 0;
+      t.forward_ns += memory_ns(card, logits * 10 * passes);
+      t.backward_input_ns += memory_ns(card, logits * 8 * passes) + (chunked ? t.forward_ns : 0);
+      t.forward_launches += card.fused ? 2 : 8;
+      t.backward_launches += card.fused ? 2 : 5;
+    }
+    return t;
+  }
+  if (name == "attention" || name == "flash_attention" || name == "cross_attention") {
+    t.op_class = OpClass::kAttention;
+    const double peak = card.narrow_flops_per_s * card.efficiency.matmul;
+    t.forward_ns =
+        std::max(forward.flops / (peak * kAttentionForward) * 1e9, memory_ns(card, forward.bytes));
+    t.forward_flops = forward.flops;
+    if (back) {
+      t.backward_input_ns = std::max(backward.flops / (peak * kAttentionBackward) * 1e9,
+                                     memory_ns(card, backward.bytes));
+      t.backward_flops = backward.flops;
+      t.backward_launches = 3;
+    }
+    return t;
+  }
+  if (name == "scored_attention") {
+    t.op_class = OpClass::kAttention;
+    const Shape& s = in[0].shape;
+    const double heads = real(s[0] * node.attrs.integer("heads")), length = real(s[1]);
+    const double d = node.attrs.number("head_dim");
+    const double scores = matmul_ns(card, length, length, d, heads);
+    const double mixed = matmul_ns(card, length, d, length, heads);
+    const double passes = card.fused ? 1.0 : 1.8;
+    t.forward_ns = scores + mixed + memory_ns(card, (forward.bytes) * passes);
+    t.forward_flops = forward.flops;
+    t.forward_launches = card.fused ? 4 : 8;
+    if (back) {
+      t.backward_input_ns = 2 * (scores + mixed) + memory_ns(card, backward.bytes * passes);
+      t.backward_flops = backward.flops;
+      t.backward_launches = card.fused ? 7 : 12;
+    }
+    return t;
+  }
+  if (name.starts_with("tensor_")) {
+    t.forward_launches = name == "tensor_copy" ? 0 : 1;
+    t.backward_launches = back && name != "tensor_reduce" ? 1 : 0;
+    return t;
+  }
+  const double passes = card.fused ? 1.0 : 1.6;
+  t.forward_ns = memory_ns(card, forward.bytes * passes);
+  if (back) t.backward_input_ns = memory_ns(card, backward.bytes * passes);
+  // Adding a gradient to the residual stream's costs one pass in backward only where it is not
+  // fused; `add` itself moves nothing backward.
+  if (name == "add") {
+    t.backward_input_ns = card.fused ? 0 : t.backward_input_ns;
+    t.backward_launches = card.fused ? 0 : t.backward_launches;
+  }
+  return t;
+}
+
+}  // namespace vitrine

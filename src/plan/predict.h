@@ -1,0 +1,101 @@
+// The prediction: memory of every pipeline stage and the time of a step, with what they are made
+// of.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/memory_ledger.h"
+#include "plan/block_cost.h"
+#include "plan/simulate.h"
+
+namespace vitrine {
+
+// Memory of the cards of one pipeline stage at its peak, in bytes.
+struct StageMemory {
+  MemoryByCategory bytes{};  // by MemoryCategory, at the peak
+  double context_bytes = 0;  // driver, libraries, communicators
+  double fragmentation_bytes = 0;
+  std::string peak_moment;  // "backward of the head, micro-batch 3 of 8, 4 in flight"
+  int in_flight = 1;        // micro-batches whose activations are alive at the peak
+  int64_t parameters = 0;   // elements on a card of the stage
+  double total() const;
+};
+
+struct StepTime {
+  double step_ns = 0;
+  TimeParts work;                       // of all micro-batches on the stage that bounds the step
+  double bubble_ns = 0;                 // that stage waits for others
+  double transfer_ns = 0;               // of that, activations and gradients between stages
+  double gather_ns = 0, reduce_ns = 0;  // data-parallel communication that nothing hides
+  double optimizer_ns = 0;
+  double offload_ns = 0;  // copies to host or disk, and the host's optimizer, that nothing hides
+  double overlap_ns = 0;  // products run slower beside communication
+  int bounding_stage = 0;
+  double bubble_rate = 0;
+};
+
+// Bytes that a card sends in one step.
+struct StepTraffic {
+  double gather = 0, reduce = 0, publish = 0, pipeline = 0, tensor = 0, context = 0, expert = 0,
+         offload = 0;
+  double total() const {
+    return gather + reduce + publish + pipeline + tensor + context + expert + offload;
+  }
+};
+
+struct Prediction {
+  std::vector<StageMemory> memory;  // by stage; empty: not asked for
+  int fullest_stage = 0;
+  bool fits = true;
+  double capacity_bytes = 0;
+  double host_bytes = 0, disk_bytes = 0;  // a node
+  StepTime time;
+  StepTraffic traffic;
+  double model_flops = 0;     // of the step, all cards
+  double executed_flops = 0;  // with recomputation
+  double mfu = 0, hfu = 0;    // against the peak of bf16 (of the precision where it has another)
+  double tflops_per_gpu = 0;  // model FLOPs
+  double tokens_per_s = 0;
+  double samples_per_s = 0;
+};
+
+// What the costs of one (model, cluster, strategy) are made of; blocks and their costs are shared
+// by strategies that only differ in how they are spread.
+class Planner {
+ public:
+  // `cluster` and `model` are copied.
+  Planner(ModelShape model, Cluster cluster);
+
+  // Throws what check_strategy throws.
+  Prediction predict(const ClusterStrategy& strategy);
+  // Memory alone: much faster.
+  std::vector<StageMemory> memory(const ClusterStrategy& strategy);
+  bool fits(const ClusterStrategy& strategy);
+  // The pipeline of one step, with every piece of work as a span.
+  PipelineResult timeline(const ClusterStrategy& strategy);
+
+  // Predicts from now on with other constants; blocks stay recorded.
+  void set_efficiency(const Efficiency& efficiency);
+
+  const ModelShape& model() const { return model_; }
+  const Cluster& cluster() const { return cluster_; }
+
+ private:
+  struct Costs;
+  const Costs& costs(const ClusterStrategy& strategy);
+  std::vector<StageMemory> memory_of(const Costs& costs, const ClusterStrategy& strategy) const;
+
+  ModelShape model_;
+  Cluster cluster_;
+  std::map<std::string, std::shared_ptr<const ShardModel>> shards_;
+  std::map<std::string, std::shared_ptr<const Costs>> costs_;
+};
+
+// Blocks of each position (stage x chunk): transformer layers as even as they go, what embeds first
+// and the head last; pairs [begin, end) of ShardModel::blocks.
+std::vector<std::pair<int, int>> cut_positions(const ShardModel& model, int positions);
+
+}  // namespace vitrine
