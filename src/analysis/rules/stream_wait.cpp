@@ -44,7 +44,8 @@ void stream_wait(const JobView& view, RuleOutput& out) {
          "Launched work held back",
          "For %s the device is idle although the next kernel had been launched: it waits for "
          "another stream or an event.",
-         "Dependencies between streams: the kernel waits for work or an event elsewhere."});
+         "Dependencies between streams: the kernel waits for work or an event elsewhere, or for "
+         "device work that was not recorded."});
     finding.fix = {
         "fewer stream.wait_stream() and event waits, or the waited work launched earlier",
         "work of one chain on one stream; communication launched as soon as its input is there"};
