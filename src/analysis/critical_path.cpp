@@ -364,7 +364,7 @@ PathFacts measure_path(const RankParts& parts,
   spend(longest_chain(graph, parts.device), parts, use_of_device, out);
   Asker(graph, out).ask_all();
   sort_answers(out);
-  if (!uses.empty()) Folding(graph, use_of_device, out).run();
+  if (!uses.empty() && parts.timeline.world_size > 1) Folding(graph, use_of_device, out).run();
   return out;
 }
 

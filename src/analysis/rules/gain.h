@@ -7,9 +7,9 @@
 
 namespace vitrine {
 
-// "; by the dependencies of rank 0 (data loader infinitely fast) a step of 176 ms would take 119 ms,
-// 1.49x". Of the rank whose step is longest; for kNoWaiting of the one that gains
-// most. "" where it is not known.
+// "; by the dependencies of rank 0 (data loader infinitely fast) a step of 176 ms would take 119
+// ms, 1.49x". Of the rank whose step is longest; for kNoWaiting of the one that gains most. ""
+// where it is not known.
 std::string predicted(const JobView& view, Change change, KernelClass kind = KernelClass::kOther);
 
 }  // namespace vitrine
