@@ -23,6 +23,7 @@ struct Efficiency {
   double matmul = 0.75;     // of the peak, for a large matrix product that fills the card
   double memory = 0.80;     // of the memory bandwidth, for a large pass
   double launch_ns = 6000;  // host time to issue one operation
+  double communication = 1;  // of the bandwidth that NCCL's model gives collectives
   std::string fitted_to;    // rows or runs; "" = an assumption
 };
 

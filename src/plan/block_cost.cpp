@@ -2,6 +2,7 @@
 #include "plan/block_cost.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace vitrine {
 namespace {
@@ -15,6 +16,15 @@ bool is_norm(const std::string& name) {
          name == "add_layer_norm";
 }
 bool is_activation(const std::string& name) { return name == "swiglu" || name == "gelu"; }
+
+// How long the card waits while the host issues work: nothing where the card is far behind, all
+// where the host is; where both take as long, waits of single operations add up, as neither is
+// even.
+double waiting_for_host(double busy, double issue) {
+  if (issue <= 0) return 0;
+  const double longest = std::max(busy, issue), ratio = std::min(busy, issue) / longest;
+  return longest * std::cbrt(1 + ratio * ratio * ratio) - busy;
+}
 
 // Which slots the backward reads, and which nodes run again for it.
 struct Kept {
@@ -162,11 +172,11 @@ BlockCost block_cost(const ShardBlock& block,
   if (!strategy.graphs) {
     const double launch = card.efficiency.launch_ns;
     cost.forward.launch =
-        std::max(0.0, launch * forward_launches - forward_busy - cost.forward.tensor);
+        waiting_for_host(forward_busy + cost.forward.tensor, launch * forward_launches);
     cost.backward_input.launch =
-        std::max(0.0, launch * backward_launches - backward_busy - cost.backward_input.tensor);
+        waiting_for_host(backward_busy + cost.backward_input.tensor, launch * backward_launches);
     cost.recompute.launch =
-        std::max(0.0, launch * recompute_launches - recompute_busy - cost.recompute.tensor);
+        waiting_for_host(recompute_busy + cost.recompute.tensor, launch * recompute_launches);
   }
   for (size_t s = 0; s < tape.slots().size(); ++s) {
     const TapeSlot& slot = tape.slots()[s];

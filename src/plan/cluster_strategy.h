@@ -49,6 +49,10 @@ struct ClusterStrategy {
   bool overlap_reduce = true, overlap_gather = true;        // data-parallel communication
   bool overlap_tensor = false;  // tensor-parallel communication pipelined with the products
   bool flash_attention = true;  // scores are not kept
+  // Generation of the fused attention kernel: 1 (2022-23), 2 (FlashAttention-2), 3
+  // (FlashAttention-3, cuDNN 9 on Hopper and later); 0: the newest that the card has.
+  int attention_generation = 0;
+  bool fused_norm = true, fused_softmax = true;  // in one kernel where the rest is not fused
   bool fused = true;    // norms, activations and losses in one pass each (compiled or by hand)
   bool graphs = false;  // CUDA graphs: no launch cost
   int64_t loss_chunk_rows = 0;  // rows of logits alive at once; 0: all
@@ -61,6 +65,12 @@ struct ClusterStrategy {
   // Gradients are reduced after each micro-batch instead of once a step (FSDP and DeepSpeed's
   // ZeRO-2 and -3 do, unless told otherwise).
   bool reduce_each_micro_batch = false;
+  // Gradients are all-reduced although each rank keeps a part of the optimizer (ZeRO-1 of older
+  // stacks, DeepSpeed's BF16_Optimizer).
+  bool all_reduce_gradients = false;
+  // Collectives into which a block's parameters fall under ZeRO-3: 1 with flat buffers (FSDP), the
+  // number of its large tensors without.
+  int gathers_per_block = 1;
 
   int world() const { return mesh.world(); }
   int64_t accumulation() const;  // micro-batches a rank and step

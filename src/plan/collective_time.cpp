@@ -51,7 +51,7 @@ double ring_bandwidth(const Cluster& cluster, GroupPlace group) {
 double collective_ns(const Cluster& cluster, PlanCollective kind, double bytes, GroupPlace group) {
   if (group.ranks <= 1 || kind == PlanCollective::kNone) return 0;
   const double n = group.ranks, nodes = group.nodes();
-  const double bandwidth = ring_bandwidth(cluster, group);
+  const double bandwidth = ring_bandwidth(cluster, group) * cluster.efficiency.communication;
   const bool reduce_all = kind == PlanCollective::kAllReduce;
   const double steps = reduce_all ? 2 * (n - 1) : n - 1;
   const double far = nodes > 1 ? (reduce_all ? 2 * nodes : nodes) : 0;
@@ -64,7 +64,8 @@ double collective_ns(const Cluster& cluster, PlanCollective kind, double bytes, 
     const double link = over_pcie(cluster, group) ? cluster.pcie_bytes_per_s * kPcieShare
                                                   : cluster.link_bytes_per_s * kLinkShare;
     moved = 1;
-    rate = 1 / std::max(outside / (cluster.network_bytes_per_s * kNetworkShare), inside / link);
+    rate = cluster.efficiency.communication /
+           std::max(outside / (cluster.network_bytes_per_s * kNetworkShare), inside / link);
   }
   double best = 1e300;
   for (const Protocol& p : kProtocols) {

@@ -81,6 +81,7 @@ void megatron_deepspeed(Measurement& m, const std::string& notes, const std::str
     m.model.positions = 0;
     // Four 100 Gb/s Omni-Path cards for eight GPUs.
     m.cluster.network_bytes_per_s = 4 * 12.5e9 / 8;
+    m.strategy.all_reduce_gradients = true;
   }
 }
 void zero_deepspeed(Measurement& m, const std::string& notes, const std::string& source) {
@@ -88,10 +89,15 @@ void zero_deepspeed(Measurement& m, const std::string& notes, const std::string&
   m.strategy.overlap_reduce = m.strategy.overlap_gather = true;
   m.strategy.reduce_each_micro_batch = true;
   m.strategy.gradient_bytes = m.strategy.reduce_bytes = 2;
+  m.strategy.gathers_per_block = 4;
 }
 void aleph(Measurement& m, const std::string& notes, const std::string&) {
   m.strategy.flash_attention = contains(notes, "flash");
-  m.strategy.fused = contains(notes, "flash") || contains(notes, "fused");
+  m.strategy.attention_generation = contains(notes, "flash_attention2") ? 2 : 1;
+  m.strategy.fused = false;
+  m.strategy.fused_norm = contains(notes, "RMS kernel");
+  m.strategy.fused_softmax = !contains(notes, "kernel: torch");
+  m.strategy.all_reduce_gradients = true;
   m.strategy.zero_stage = 1;
   m.strategy.overlap_reduce = m.strategy.overlap_gather = false;
 }
@@ -102,6 +108,8 @@ void fsdp(Measurement& m) {
 void mosaic(Measurement& m, const std::string& notes, const std::string& source) {
   fsdp(m);
   m.strategy.reduce_bytes = contains(notes, "PURE") ? 2 : 4;
+  m.strategy.fused = false;
+  m.strategy.attention_generation = 1;  // Triton's port of the first
   m.model.positions = 0;
   // "A100 40GB with 1600 Gbps node-node interconnect": of the node.
   const size_t at = source.find(" Gbps");
@@ -114,6 +122,8 @@ void mosaic(Measurement& m, const std::string& notes, const std::string& source)
 void torchtitan(Measurement& m, const std::string& notes, const std::string&) {
   fsdp(m);
   m.strategy.fused = contains(notes, "compile");
+  m.strategy.fused_norm = m.strategy.fused;
+  m.strategy.attention_generation = 2;
   m.strategy.sequence_parallel = m.strategy.mesh.tensor > 1;
   m.strategy.overlap_tensor = contains(notes, "AsyncTP");
 }
@@ -143,14 +153,14 @@ void oneflow(Measurement& m, const std::string&, const std::string&) {
 void plain(Measurement&, const std::string&, const std::string&) {}
 
 constexpr Stack kStacks[] = {
-    {"SC'21", "Megatron 2021-22", megatron_2021},
-    {"MT-NLG", "Megatron 2021-22", megatron_2021},
-    {"Korthikanti", "Megatron 2021-22", megatron_2021},
-    {"vTrain", "Megatron 2021-22", megatron_deepspeed},
-    {"bigscience", "Megatron 2021-22", megatron_deepspeed},
-    {"Zero Bubble", "Megatron 2021-22", megatron_2021},
-    {"Aleph-Alpha", "flash attention 2023", aleph},
-    {"mosaicml", "flash attention 2023", mosaic},
+    {"SC'21", "eager PyTorch 2021-23", megatron_2021},
+    {"MT-NLG", "eager PyTorch 2021-23", megatron_2021},
+    {"Korthikanti", "eager PyTorch 2021-23", megatron_2021},
+    {"vTrain", "eager PyTorch 2021-23", megatron_deepspeed},
+    {"bigscience", "eager PyTorch 2021-23", megatron_deepspeed},
+    {"Zero Bubble", "eager PyTorch 2021-23", megatron_2021},
+    {"Aleph-Alpha", "eager PyTorch 2021-23", aleph},
+    {"mosaicml", "eager PyTorch 2021-23", mosaic},
     {"torchtitan", "PyTorch 2024-25", torchtitan},
     {"LLaMA-Factory", "DeepSpeed 2024-25", plain},
     {"llmq", "LLMQ 2025", llmq},

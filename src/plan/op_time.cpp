@@ -12,8 +12,14 @@ namespace {
 
 // Multiply-adds that filling and draining a tile's pipeline is worth, along k.
 constexpr double kFill = 96;
-// Of the efficiency of large products: what attention kernels reach, forward and backward.
-constexpr double kAttentionForward = 0.80, kAttentionBackward = 0.68;
+// Of the efficiency of large products: what fused attention kernels reach with a causal mask,
+// forward and backward, by generation. FlashAttention-2's paper gives 1: 110-125, 2: 170-190 of 312
+// TFLOP/s on A100 for both directions together; FlashAttention-3's and cuDNN 9's figures on H100
+// are 450-550 of 989.
+struct AttentionShare {
+  double forward, backward;
+};
+constexpr AttentionShare kAttention[] = {{0.80, 0.65}, {0.58, 0.46}, {0.80, 0.68}, {0.80, 0.65}};
 // Small passes do not reach the bandwidth: bytes at which half of it is reached.
 constexpr double kHalfBandwidthBytes = 2.0e6;
 
@@ -38,6 +44,25 @@ std::vector<TensorType> inputs_of(const Tape& tape, const TapeNode& node) {
 
 double real(int64_t value) { return static_cast<double>(value); }
 
+// What an operation costs that is made of single steps of a framework instead of one kernel: passes
+// over memory against the fused form's, and kernels.
+struct Eager {
+  double passes = 1;
+  int forward_kernels = 1, backward_kernels = 1;
+};
+Eager eager_of(const std::string& name, const CardModel& card) {
+  if (name == "rms_norm" || name == "add_rms_norm") {
+    // To fp32, square, mean, rsqrt, two products, back: 36 bytes an element for 4.
+    return card.fused_norm ? Eager{} : Eager{9, 6, 10};
+  }
+  if (card.fused) return {};
+  // Halves of queries and keys cut, negated, joined, two products and a sum each.
+  if (name == "rotary") return {3.3, 10, 10};
+  if (name == "swiglu") return {1.7, 3, 4};
+  if (name == "add") return {1.0, 1, 0};
+  return {};
+}
+
 }  // namespace
 
 const char* op_class_name(OpClass op_class) {
@@ -52,7 +77,8 @@ const char* op_class_name(OpClass op_class) {
   return "";
 }
 
-CardModel card_model(const Cluster& cluster, Precision precision, bool fused) {
+CardModel card_model(const Cluster& cluster, const ClusterStrategy& strategy) {
+  const Precision precision = strategy.precision;
   const Accelerator& a = *cluster.card;
   CardModel card;
   const double half = a.bf16_flops_per_s > 0 ? a.bf16_flops_per_s : a.fp16_flops_per_s;
@@ -87,7 +113,12 @@ CardModel card_model(const Cluster& cluster, Precision precision, bool fused) {
   card.bytes_per_s = a.memory_bytes_per_s;
   card.multiprocessors = cluster.multiprocessors;
   card.efficiency = cluster.efficiency;
-  card.fused = fused;
+  card.fused = strategy.fused;
+  card.fused_norm = strategy.fused || strategy.fused_norm;
+  card.fused_softmax = strategy.fused || strategy.fused_softmax;
+  const AttentionShare share = kAttention[std::clamp(strategy.attention_generation, 0, 3)];
+  card.attention_forward = share.forward;
+  card.attention_backward = share.backward;
   return card;
 }
 
@@ -176,11 +207,11 @@ OpTime op_time(const CardModel& card, const Tape& tape, const TapeNode& node) {
   if (name == "attention" || name == "flash_attention" || name == "cross_attention") {
     t.op_class = OpClass::kAttention;
     const double peak = card.narrow_flops_per_s * card.efficiency.matmul;
-    t.forward_ns =
-        std::max(forward.flops / (peak * kAttentionForward) * 1e9, memory_ns(card, forward.bytes));
+    t.forward_ns = std::max(forward.flops / (peak * card.attention_forward) * 1e9,
+                            memory_ns(card, forward.bytes));
     t.forward_flops = forward.flops;
     if (back) {
-      t.backward_input_ns = std::max(backward.flops / (peak * kAttentionBackward) * 1e9,
+      t.backward_input_ns = std::max(backward.flops / (peak * card.attention_backward) * 1e9,
                                      memory_ns(card, backward.bytes));
       t.backward_flops = backward.flops;
       t.backward_launches = 3;
@@ -194,25 +225,29 @@ OpTime op_time(const CardModel& card, const Tape& tape, const TapeNode& node) {
     const double d = node.attrs.number("head_dim");
     const double scores = matmul_ns(card, length, length, d, heads);
     const double mixed = matmul_ns(card, length, d, length, heads);
-    const double passes = card.fused ? 1.0 : 1.8;
-    t.forward_ns = scores + mixed + memory_ns(card, (forward.bytes) * passes);
+    // Without a fused kernel: scaled, masked, to fp32, softmax, back.
+    const double passes = card.fused_softmax ? 1.0 : 4.0;
+    t.forward_ns = scores + mixed + memory_ns(card, forward.bytes * passes);
     t.forward_flops = forward.flops;
-    t.forward_launches = card.fused ? 4 : 8;
+    t.forward_launches = card.fused_softmax ? 4 : 8;
     if (back) {
       t.backward_input_ns = 2 * (scores + mixed) + memory_ns(card, backward.bytes * passes);
       t.backward_flops = backward.flops;
-      t.backward_launches = card.fused ? 7 : 12;
+      t.backward_launches = card.fused_softmax ? 7 : 12;
     }
     return t;
   }
   if (name.starts_with("tensor_")) {
-    t.forward_launches = name == "tensor_copy" ? 0 : 1;
-    t.backward_launches = back && name != "tensor_reduce" ? 1 : 0;
+    // A collective is issued through more layers of the framework than a kernel.
+    t.forward_launches = name == "tensor_copy" ? 0 : 2;
+    t.backward_launches = back && name != "tensor_reduce" ? 2 : 0;
     return t;
   }
-  const double passes = card.fused ? 1.0 : 1.6;
-  t.forward_ns = memory_ns(card, forward.bytes * passes);
-  if (back) t.backward_input_ns = memory_ns(card, backward.bytes * passes);
+  const Eager eager = eager_of(name, card);
+  t.forward_launches = eager.forward_kernels;
+  if (back) t.backward_launches = eager.backward_kernels;
+  t.forward_ns = memory_ns(card, forward.bytes * eager.passes);
+  if (back) t.backward_input_ns = memory_ns(card, backward.bytes * eager.passes);
   // Adding a gradient to the residual stream's costs one pass in backward only where it is not
   // fused; `add` itself moves nothing backward.
   if (name == "add") {

@@ -28,9 +28,11 @@ struct CardModel {
   int multiprocessors = 0;
   Efficiency efficiency;
   bool narrow_products = false;  // fp8, fp4: operands are cast before each product
-  bool fused = true;
+  bool fused = true, fused_norm = true, fused_softmax = true;
+  // Of the efficiency of large products, what fused attention reaches forward and backward.
+  double attention_forward = 0.8, attention_backward = 0.65;
 };
-CardModel card_model(const Cluster& cluster, Precision precision, bool fused);
+CardModel card_model(const Cluster& cluster, const ClusterStrategy& strategy);
 
 // One matrix product [m, k] x [k, n], `batch` times. Tiles that are not full and a last wave that
 // does not fill the card cost as full ones; short k costs the pipeline's filling.

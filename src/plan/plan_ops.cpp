@@ -51,8 +51,8 @@ OpSignature infer_scored(const Attrs& attrs, Types in) {
   g.backward_workspace = 2 * g.forward_workspace;
   return g;
 }
-// Passes over the scores, each a read or a write: product out, softmax in and out, (dropout in and
-// out,) product in.
+// Passes over the scores beside those of the products themselves, each a read or a write: softmax,
+// (dropout and its mask).
 double score_bytes(const Attrs& attrs, Types in, double passes, double dropout_passes) {
   const double scores =
       number(in[0].shape[0] * in[0].shape[1] * in[0].shape[1] * attrs.integer("heads")) *
@@ -62,11 +62,11 @@ double score_bytes(const Attrs& attrs, Types in, double passes, double dropout_p
 Cost scored_forward(const Attrs& a, Types in) {
   const double pairs =
       number(in[0].shape[0] * in[0].shape[1] * in[0].shape[1] * a.integer("heads"));
-  return {4 * pairs * a.number("head_dim"), sum_bytes(in) + score_bytes(a, in, 4, 2.5), true};
+  return {4 * pairs * a.number("head_dim"), sum_bytes(in) + score_bytes(a, in, 2, 2.5), true};
 }
 Cost scored_backward(const Attrs& a, Types in) {
   Cost c = scored_forward(a, in);
-  return {2 * c.flops, 3 * sum_bytes(in) + score_bytes(a, in, 7, 2.5), true};
+  return {2 * c.flops, 3 * sum_bytes(in) + score_bytes(a, in, 3, 2.5), true};
 }
 
 // flash_attention: T is this rank's part of a sequence of context x T.

@@ -102,18 +102,21 @@ const Planner::Costs& Planner::costs(const ClusterStrategy& s) {
                                     s.fused,
                                     whole(s.loss_chunk_rows),
                                     s.imbalance);
-  const std::string key = shapes + format(" %d %d %d %d",
+  const std::string key = shapes + format(" %d %d %d %d %d %d %d",
                                           static_cast<int>(s.recompute),
                                           static_cast<int>(s.precision),
                                           s.overlap_tensor,
-                                          s.graphs);
+                                          s.graphs,
+                                          s.fused_norm,
+                                          s.fused_softmax,
+                                          s.attention_generation);
   auto& entry = costs_[key];
   if (!entry) {
     auto& shard = shards_[shapes];
     if (!shard) shard = std::make_shared<const ShardModel>(shard_model(model_, s));
     auto made = std::make_shared<Costs>();
     made->shard = shard;
-    const CardModel card = card_model(cluster_, s.precision, s.fused);
+    const CardModel card = card_model(cluster_, s);
     for (const ShardBlock& block : shard->kinds) {
       made->cost.push_back(block_cost(block, s, cluster_, card));
     }
@@ -395,7 +398,7 @@ Prediction Planner::predict(const ClusterStrategy& s) {
   const bool apart = weights_apart(s), v_shaped = s.pipeline == PipelineKind::kZbV && p > 1;
   const auto cut = cut_positions(*costs.shard, p * chunks);
   const Shards shards = shards_of(s, cluster_);
-  const CardModel card = card_model(cluster_, s.precision, s.fused);
+  const CardModel card = card_model(cluster_, s);
   const bool z3 = s.zero_stage >= 3 && shards.dense_values * std::max(1, s.mesh.context) > 1;
   const double wire_weight = s.weight_bytes * (s.quantized_gather ? 0.5 : 1.0);
   const double wire_reduce = s.reduce_bytes * (s.quantized_reduce ? 0.25 : 1.0);
@@ -448,18 +451,21 @@ Prediction Planner::predict(const ClusterStrategy& s) {
         if (z3) {
           const double values = real(block.parameters) * wire_weight;
           const double expert_values = real(block.expert_parameters) * wire_weight;
-          double one =
-              collective_ns(cluster_, PlanCollective::kAllGather, values, shards.values_group);
+          const double pieces = s.gathers_per_block;
+          double one = pieces * collective_ns(cluster_,
+                                              PlanCollective::kAllGather,
+                                              values / pieces,
+                                              shards.values_group);
           if (expert_values > 0) {
             one += collective_ns(
                 cluster_, PlanCollective::kAllGather, expert_values, shards.expert_group);
           }
           double back = 0;
           if (s.reduce_each_micro_batch || micros == 1) {
-            back = collective_ns(cluster_,
-                                 PlanCollective::kReduceScatter,
-                                 real(block.parameters) * wire_reduce,
-                                 shards.values_group);
+            back = pieces * collective_ns(cluster_,
+                                          PlanCollective::kReduceScatter,
+                                          real(block.parameters) * wire_reduce / pieces,
+                                          shards.values_group);
             if (block.expert_parameters > 0) {
               back += collective_ns(cluster_,
                                     PlanCollective::kReduceScatter,
@@ -523,8 +529,9 @@ Prediction Planner::predict(const ClusterStrategy& s) {
     const double dense = real(par[at].dense), expert = real(par[at].expert);
     double reduce_ns = 0, publish_ns = 0, exposed_reduce = 0, exposed_publish = 0;
     if (!z3 && shards.dense > 1) {
-      const PlanCollective kind =
-          s.zero_stage == 0 ? PlanCollective::kAllReduce : PlanCollective::kReduceScatter;
+      const PlanCollective kind = s.zero_stage == 0 || s.all_reduce_gradients
+                                      ? PlanCollective::kAllReduce
+                                      : PlanCollective::kReduceScatter;
       reduce_ns = collective_ns(cluster_, kind, dense * wire_reduce, shards.dense_group);
       if (expert > 0)
         reduce_ns += collective_ns(cluster_, kind, expert * wire_reduce, shards.expert_group);

@@ -65,7 +65,7 @@ Efficiency fit(const std::vector<Row>& all, Efficiency start) {
   const auto bounded = [](Efficiency e) {
     e.matmul = std::clamp(e.matmul, 0.15, 1.0);
     e.memory = std::clamp(e.memory, 0.10, 1.0);
-    e.launch_ns = std::clamp(e.launch_ns, 500.0, 60000.0);
+    e.launch_ns = std::clamp(e.launch_ns, 500.0, 200000.0);
     return e;
   };
   for (int round = 0; round < 24 && step > 0.015; ++round) {
