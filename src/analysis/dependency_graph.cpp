@@ -232,13 +232,13 @@ class Builder {
     blocked_until_ = -1;
     if (at <= host_at_) return;
     open_node({0, -1, kConstant, at, 0, 0, 0});
-    depend_on_device(at, blocked_from_, -1);
+    depend_on_device(at, blocked_from_, -1, 0);
     queue_was_full_ = true;
   }
 
   void wait_end(const Point& point) {
     const HostState& state = parts_.host.states[static_cast<size_t>(point.index)];
-    depend_on_device(point.at, state.begin, stream_of(state));
+    depend_on_device(point.at, state.begin, stream_of(state), kClockNs);
   }
   int32_t stream_of(const HostState& state) const {
     const auto it = stream_of_call_.find(state.correlation);
@@ -246,13 +246,14 @@ class Builder {
     return it == stream_of_call_.end() || whole ? -1 : it->second;
   }
 
-  // The host point that was just opened waited for the work that ended last before it.
-  void depend_on_device(int64_t at, int64_t since, int32_t stream) {
+  // The host point that was just opened waited for the work that ended last before it, give or take
+  // `slack` between the clocks.
+  void depend_on_device(int64_t at, int64_t since, int32_t stream, int64_t slack) {
     int64_t latest = INT64_MIN;
     uint32_t found = 0;
     for (size_t s = 0; s < streams_.size(); ++s) {
       if (stream >= 0 && static_cast<size_t>(stream) != s) continue;
-      const uint32_t node = ended_before(s, since, at + kClockNs);
+      const uint32_t node = ended_before(s, since, at + slack);
       if (node != 0 && end_of_node(node) > latest) latest = end_of_node(node), found = node;
     }
     if (found == 0 || latest <= since) return chain_edge(at);  // it took its time by itself

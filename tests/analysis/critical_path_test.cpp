@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "analysis/dependency_graph.h"
@@ -152,6 +153,26 @@ TEST(CriticalPath, AStreamThatWaitsByTheDevicesOwnRecordIsBelieved) {
   for (const std::string& said : path.inferred) {
     EXPECT_EQ(said.find("cuda_sync"), std::string::npos) << said;
   }
+}
+
+TEST(CriticalPath, ALongLaunchWithAFullQueueWaitsForTheDevice) {
+  // 800 kernels of 10 us launched every 2 us; the last call returns only when the 400th has ended,
+  // and 8 ms of host code after it bound the step.
+  HandTrace trace;
+  constexpr int64_t kKernels = 800, kReturns = 20 + 400 * 10 + 3;
+  trace.step(0, 0, kReturns + 8000);
+  for (int64_t i = 0; i < kKernels; ++i) {
+    const int64_t at = 10 + 2 * i, end = i + 1 < kKernels ? at + 1 : kReturns;
+    const int64_t launched = trace.call("cudaLaunchKernel", at, end);
+    trace.device(kMatmulName, 20 + i * 10, 30 + i * 10, launched);
+  }
+  const PathFacts path = path_of(trace);
+  ASSERT_TRUE(path.known());
+  EXPECT_EQ(part(path, PathPart::kCompute), 4000 * kUs);
+  EXPECT_EQ(answer(path, Change::kFasterClass), path.span_ns() - 2000 * kUs);
+  EXPECT_TRUE(std::any_of(path.inferred.begin(), path.inferred.end(), [](const auto& said) {
+    return said.find("full queue") != std::string::npos;
+  }));
 }
 
 TEST(CriticalPath, WorkLaunchedBeforeTheStepIsNotPartOfIt) {
