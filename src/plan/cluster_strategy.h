@@ -71,6 +71,8 @@ struct ClusterStrategy {
   // Collectives into which a block's parameters fall under ZeRO-3: 1 with flat buffers (FSDP), the
   // number of its large tensors without.
   int gathers_per_block = 1;
+  // Gate and up are two products, each with its own communication in a tensor group.
+  bool gate_apart = false;
 
   int world() const { return mesh.world(); }
   int64_t accumulation() const;  // micro-batches a rank and step

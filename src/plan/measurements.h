@@ -29,6 +29,7 @@ struct Measurement {
   ModelShape model;
   Cluster cluster;
   ClusterStrategy strategy;
+  Efficiency prior;            // of the group, before any measurement
   std::string group;           // accelerator and era that share fitted constants
   double step_s = 0;           // 0: not measured (or not to be derived)
   double memory_bytes = 0;     // peak of the fullest card; 0: not measured

@@ -58,7 +58,7 @@ Eager eager_of(const std::string& name, const CardModel& card) {
   if (card.fused) return {};
   // Halves of queries and keys cut, negated, joined, two products and a sum each.
   if (name == "rotary") return {3.3, 10, 10};
-  if (name == "swiglu") return {1.7, 3, 4};
+  if (name == "swiglu" || name == "gated_product") return {1.7, 3, 4};
   if (name == "add") return {1.0, 1, 0};
   return {};
 }
@@ -99,7 +99,10 @@ CardModel card_model(const Cluster& cluster, const ClusterStrategy& strategy) {
       card.narrow_products = true;
       break;
     case Precision::kF4:
-      card.flops_per_s = a.fp4_flops_per_s;
+      // The recipe keeps about 15 % of the linear layers (first and last ones) in bf16.
+      if (a.fp4_flops_per_s > 0) {
+        card.flops_per_s = 1 / (0.85 / a.fp4_flops_per_s + 0.15 / half);
+      }
       card.narrow_products = true;
       break;
   }

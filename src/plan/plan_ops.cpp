@@ -219,6 +219,7 @@ OpSignature infer_add_rows(const Attrs&, Types in) { return {.out = {in[0]}, .sa
 std::vector<OpDef> plan_ops() {
   return {
       {"pack", 2, 2, 3, 0, 0, infer_pack, one_pass<infer_pack>, one_pass<infer_pack>},
+      {"gated_product", 2, 2, 3, 3, 0, infer_same, one_pass<infer_same>, activation_backward},
       {"add_rows",
        2,
        2,
@@ -277,8 +278,10 @@ NodeTraffic node_traffic(const OpDef& op, const Attrs& attrs, Types in) {
     const double moved = attrs.number("tokens") * number(in[0].shape[-1]) *
                          number(static_cast<int64_t>(dtype_bytes(in[0].dtype)));
     both(PlanGroup::kExpert, C::kAllToAll, C::kAllToAll, moved);
+    t.copies = attrs.number("copies", 1);
   } else if (op.name == "combine" && attrs.integer("ranks") > 1) {
     both(PlanGroup::kExpert, C::kAllToAll, C::kAllToAll, bytes);
+    t.copies = attrs.number("copies", 1);
   } else if (op.name == "flash_attention" && attrs.integer("context", 1) > 1) {
     // Keys and values of every rank pass by; their gradients go the same way back.
     const int64_t kv = attrs.integer("kv_heads");

@@ -49,6 +49,7 @@ struct NodeTraffic {
   // Bytes of the whole buffer (nccl-tests' "size"): what all-gather leaves on each rank, what
   // reduce-scatter, all-reduce and all-to-all start from.
   double forward_bytes = 0, backward_bytes = 0;
+  double copies = 1;  // of a token, of an all-to-all
 };
 NodeTraffic node_traffic(const OpDef& op, const Attrs& attrs, std::span<const TensorType> in);
 

@@ -90,7 +90,7 @@ void Planner::set_efficiency(const Efficiency& efficiency) {
 
 const Planner::Costs& Planner::costs(const ClusterStrategy& s) {
   const auto whole = [](int64_t v) { return static_cast<long long>(v); };
-  const std::string shapes = format("%d %d %d %lld %lld %d %d %d %d %lld %g",
+  const std::string shapes = format("%d %d %d %lld %lld %d %d %d %d %lld %g %d",
                                     s.mesh.tensor,
                                     s.mesh.context,
                                     s.expert,
@@ -101,7 +101,8 @@ const Planner::Costs& Planner::costs(const ClusterStrategy& s) {
                                     s.flash_attention,
                                     s.fused,
                                     whole(s.loss_chunk_rows),
-                                    s.imbalance);
+                                    s.imbalance,
+                                    s.gate_apart);
   const std::string key = shapes + format(" %d %d %d %d %d %d %d",
                                           static_cast<int>(s.recompute),
                                           static_cast<int>(s.precision),
@@ -143,12 +144,12 @@ Shards shards_of(const ClusterStrategy& s, const Cluster& cluster) {
   Shards shards;
   const int64_t ranks = static_cast<int64_t>(s.mesh.data) * s.mesh.context;
   shards.dense = ranks;
-  shards.expert = std::max<int64_t>(1, ranks / s.expert);
+  shards.expert = std::max<int64_t>(1, ranks * s.mesh.tensor / s.expert);
   shards.dense_values = s.shard_group > 0 ? std::min(s.shard_group, ranks) : ranks;
-  shards.expert_values = std::max<int64_t>(1, shards.dense_values / s.expert);
+  shards.expert_values = std::max<int64_t>(1, shards.dense_values * s.mesh.tensor / s.expert);
   const int64_t t = s.mesh.tensor;
   shards.dense_group = place_group(cluster, static_cast<int>(ranks), t);
-  shards.expert_group = place_group(cluster, static_cast<int>(shards.expert), t * s.expert);
+  shards.expert_group = place_group(cluster, static_cast<int>(shards.expert), s.expert);
   shards.values_group = place_group(cluster, static_cast<int>(shards.dense_values), t);
   shards.replica_group =
       place_group(cluster, static_cast<int>(ranks / shards.dense_values), t * shards.dense_values);
