@@ -331,7 +331,10 @@ class Builder {
       ++before_launch_;
       return;
     }
-    const int64_t weight = std::min(span(i).begin - from->begin, latency_);
+    // A call that takes longer than a launch usually does (it loads code, say) holds its kernel
+    // back.
+    const int64_t weight =
+        std::min(span(i).begin - from->begin, std::max(latency_, from->end - from->begin));
     const int64_t call = from->begin < lead_until_
                              ? 0
                              : std::min(std::max<int64_t>(0, from->end - from->begin), weight);

@@ -175,6 +175,17 @@ TEST(CriticalPath, ALongLaunchWithAFullQueueWaitsForTheDevice) {
   }));
 }
 
+TEST(WhatIf, ALaunchCallThatTakesLongIsTheHosts) {
+  HandTrace trace;
+  trace.step(0, 0, 1500);
+  trace.kernel(kMatmulName, 20, 30, 10);
+  trace.device(kMatmulName, 1040, 1440, trace.call("cudaLaunchKernel", 40, 1040));
+  trace.host(SpanKind::kRuntime, "cudaDeviceSynchronize", 1040, 1500);
+  const PathFacts path = path_of(trace);
+  // 40 us of code before it, the call of 1000 us.
+  EXPECT_EQ(answer(path, Change::kFasterHost), path.span_ns() - 520 * kUs);
+}
+
 TEST(CriticalPath, WorkLaunchedBeforeTheStepIsNotPartOfIt) {
   HandTrace trace;
   trace.kernel(kMatmulName, 0, 180, -20);
