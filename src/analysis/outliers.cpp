@@ -20,18 +20,17 @@ std::string ns_text(int64_t ns) { return format_ns(static_cast<double>(ns)); }
 // In the collectives of a step: exposed wait of this rank, by the rank that came last.
 using WaitsByStep = std::map<int32_t, std::map<int32_t, int64_t>>;
 
-WaitsByStep waits_of(const std::vector<RankFacts>& ranks,
-                     size_t rank_index,
-                     const std::vector<MatchedCollective>& collectives) {
-  WaitsByStep result;
+// As `ranks`.
+std::vector<WaitsByStep> waits_of(const std::vector<RankFacts>& ranks,
+                                  const std::vector<MatchedCollective>& collectives) {
+  std::vector<WaitsByStep> result(ranks.size());
   for (const MatchedCollective& collective : collectives) {
     for (const auto& member : collective.members) {
-      if (static_cast<size_t>(member.rank_index) != rank_index || member.exposed_wait_ns <= 0) {
-        continue;
-      }
+      if (member.exposed_wait_ns <= 0) continue;
+      const auto rank = static_cast<size_t>(member.rank_index);
       const auto use = static_cast<size_t>(member.use);
       const auto latest = static_cast<size_t>(collective.members.back().rank_index);
-      result[ranks[rank_index].collectives[use].step][ranks[latest].rank] += member.exposed_wait_ns;
+      result[rank][ranks[rank].collectives[use].step][ranks[latest].rank] += member.exposed_wait_ns;
     }
   }
   return result;
@@ -130,9 +129,10 @@ class RankOutliers {
 std::vector<OutlierStep> find_outliers(const std::vector<RankFacts>& ranks,
                                        const std::vector<MatchedCollective>& collectives) {
   std::vector<OutlierStep> result;
+  const std::vector<WaitsByStep> waits = waits_of(ranks, collectives);
   for (size_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i].steps.size() < kFewestSteps) continue;
-    RankOutliers(ranks[i], static_cast<int32_t>(i)).add_to(result, waits_of(ranks, i, collectives));
+    RankOutliers(ranks[i], static_cast<int32_t>(i)).add_to(result, waits[i]);
   }
   return result;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "core/contains.h"
 #include "readers/line_reader.h"
 #include "readers/nccl_log.h"
 #include "readers/topology_text.h"
@@ -48,10 +49,6 @@ constexpr Magic kMagics[] = {
     {"NVR\0"sv, "a report of Nsight Compute", "Nsight Systems records whole runs: nsys profile"},
 };
 
-bool has(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
-
 // The header's length as 8 bytes, little end first, then the header, a JSON object. Text has no
 // zeros, and no header has 4 GiB.
 bool is_safetensors(std::string_view text) {
@@ -71,12 +68,12 @@ FileKind json_kind(std::string_view text) {
                                      "\"distributedInfo\"",
                                      "\"baseTimeNanoseconds\"",
                                      "\"displayTimeUnit\""}) {
-    if (text.front() == '{' && has(text, key)) return {InputKind::kKineto, "", ""};
+    if (text.front() == '{' && contains(text, key)) return {InputKind::kKineto, "", ""};
   }
   // Old TensorBoard traces: a bare list of events.
   const std::string_view inside = without_space(text.substr(1));
-  if (text.front() == '[' && !inside.empty() && inside.front() == '{' && has(text, "\"ph\"") &&
-      has(text, "\"ts\"")) {
+  if (text.front() == '[' && !inside.empty() && inside.front() == '{' && contains(text, "\"ph\"") &&
+      contains(text, "\"ts\"")) {
     return {InputKind::kKineto, "", ""};
   }
   if (text.front() == '[' && !inside.empty() && inside.front() == '[') {
@@ -99,7 +96,7 @@ bool is_text(std::string_view text) {
 FileKind text_kind(const std::string& path, std::string_view beginning) {
   if (looks_like_topology(beginning)) {
     // A job's output may show the table, and NCCL's lines too, which say more.
-    if (!has(beginning, " NCCL INFO ")) return {InputKind::kTopology, "", ""};
+    if (!contains(beginning, " NCCL INFO ")) return {InputKind::kTopology, "", ""};
     return {InputKind::kNcclLog, "", ""};
   }
   LineReader reader(path);
