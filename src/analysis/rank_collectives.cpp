@@ -64,6 +64,7 @@ class Groups {
     for (const ProcessGroup& group : timeline.groups) {
       const int32_t size = group.size > 0 ? group.size : static_cast<int32_t>(group.ranks.size());
       if (places_.try_emplace({group.name, group.ranks}, next()).second) {
+        by_name_[group.name].push_back(next());
         out_.push_back({group.name, group.description, group.ranks, size});
       }
     }
@@ -80,6 +81,7 @@ class Groups {
       const int32_t size = collective.group_size > 0
                                ? collective.group_size
                                : static_cast<int32_t>(collective.ranks.size());
+      by_name_[name].push_back(next());
       out_.push_back({name, "", collective.ranks, size});
     }
     return it->second;
@@ -88,12 +90,14 @@ class Groups {
  private:
   int32_t next() const { return static_cast<int32_t>(out_.size()); }
   int32_t declared(const std::string& name, const std::vector<int32_t>& ranks) {
-    for (size_t i = 0; i < out_.size(); ++i) {
-      if (out_[i].name != name || name.empty()) continue;
-      if (ranks.empty() || out_[i].ranks == ranks) return static_cast<int32_t>(i);
-      if (out_[i].ranks.empty()) {
-        out_[i].ranks = ranks, out_[i].size = static_cast<int32_t>(ranks.size());
-        return static_cast<int32_t>(i);
+    const auto known = by_name_.find(name);
+    if (known == by_name_.end() || name.empty()) return -1;
+    for (const int32_t place : known->second) {
+      GroupUse& group = out_[static_cast<size_t>(place)];
+      if (ranks.empty() || group.ranks == ranks) return place;
+      if (group.ranks.empty()) {
+        group.ranks = ranks, group.size = static_cast<int32_t>(ranks.size());
+        return place;
       }
     }
     return -1;
@@ -102,6 +106,7 @@ class Groups {
   const RankTimeline& timeline_;
   std::vector<GroupUse>& out_;
   std::map<std::pair<std::string, std::vector<int32_t>>, int32_t> places_;
+  std::map<std::string, std::vector<int32_t>> by_name_;
 };
 
 // Of `interval`, what no compute covers. `first` moves on with intervals in order of begin.

@@ -170,13 +170,21 @@ int cut(const CutArguments& a) {
     throw UsageError("say what to keep: --step, --from and --to, or --rank");
   }
   std::vector<std::string> files = trace_files(a.paths, true);
+  std::set<std::string> merged;  // files of several ranks, of which some are chosen
   if (!a.ranks.empty()) {
     std::vector<std::string> chosen;
     std::vector<std::string> found;
     for (const std::string& file : files) {
-      const int32_t rank = read_timelines({file, InputKind::kKineto, 0}).front().rank;
-      found.push_back(std::to_string(rank));
-      if (std::find(a.ranks.begin(), a.ranks.end(), rank) != a.ranks.end()) chosen.push_back(file);
+      const std::vector<RankTimeline> timelines = read_timelines({file, InputKind::kKineto, 0});
+      bool wanted = false;
+      for (const RankTimeline& timeline : timelines) {
+        found.push_back(std::to_string(timeline.rank));
+        wanted =
+            wanted || std::find(a.ranks.begin(), a.ranks.end(), timeline.rank) != a.ranks.end();
+      }
+      if (!wanted) continue;
+      chosen.push_back(file);
+      if (timelines.size() > 1) merged.insert(file);
     }
     if (chosen.empty())
       throw UsageError("--rank chooses none of the ranks that are there: " + join(found, ", "));
@@ -198,6 +206,7 @@ int cut(const CutArguments& a) {
     std::error_code error;
     if (fs::equivalent(file, output, error))
       throw UsageError(output + " is the input itself; write elsewhere");
+    options.ranks = merged.contains(file) ? a.ranks : std::vector<int32_t>{};
     const CutResult result = cut_trace(file, options, output);
     warn_damaged(result.events_damaged, file);
     std::printf("%s: %lld of %lld events\n",
@@ -212,11 +221,16 @@ int merge(const std::vector<std::string>& paths, const std::string& output) {
   const std::vector<std::string> files = trace_files(paths, true);
   const JobFacts job = inspect_job(files);
   std::vector<MergeInput> inputs;
+  std::set<std::string> merged;
   for (size_t i = 0; i < job.ranks.size(); ++i) {
     const RankFacts& rank = job.ranks[i];
     std::error_code error;
     if (fs::equivalent(rank.path, output, error))
       throw UsageError(output + " is one of the inputs; write elsewhere");
+    if (!merged.insert(rank.path).second) {
+      throw UsageError(rank.path +
+                       " holds several ranks already; merge takes the ranks' own files");
+    }
     inputs.push_back({rank.path, rank.rank, job.clocks[i].offset_ns});
     std::printf("rank %d: moved by %s (%s)\n",
                 rank.rank,

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "timeline/timeline.h"
 
@@ -55,9 +56,18 @@ struct KinetoOptions {
 // is empty is a timeline without spans.
 RankTimeline read_kineto(const std::string& path, const KinetoOptions& options = {});
 
+// The same of a file that several ranks were merged into (by `vitrine trace merge`, or by others
+// where processes or collectives name their ranks): one timeline a rank, in order of rank. Of other
+// files the one that read_kineto gives.
+std::vector<RankTimeline> read_kineto_ranks(const std::string& path,
+                                            const KinetoOptions& options = {});
+
 // The same of a text in memory; `name` stands for the file's name.
 RankTimeline read_kineto_text(std::string_view text,
                               const std::string& name,
                               const KinetoOptions& options = {});
+std::vector<RankTimeline> read_kineto_ranks_text(std::string_view text,
+                                                 const std::string& name,
+                                                 const KinetoOptions& options = {});
 
 }  // namespace vitrine
