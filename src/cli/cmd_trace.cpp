@@ -199,15 +199,22 @@ int cut(const CutArguments& a) {
                        "; cut them one by one");
     }
   }
-  if (folder) fs::create_directories(a.output);
+  std::error_code error;
+  const bool made = folder && fs::create_directories(a.output, error);
+  if (folder && error) throw IoError("cannot create " + a.output + ": " + error.message());
   for (const std::string& file : files) {
     const std::string output =
         folder ? (fs::path(a.output) / fs::path(file).filename()).string() : a.output;
-    std::error_code error;
     if (fs::equivalent(file, output, error))
       throw UsageError(output + " is the input itself; write elsewhere");
     options.ranks = merged.contains(file) ? a.ranks : std::vector<int32_t>{};
-    const CutResult result = cut_trace(file, options, output);
+    CutResult result;
+    try {
+      result = cut_trace(file, options, output);
+    } catch (...) {
+      if (made) fs::remove(a.output, error);  // where nothing was written into it yet
+      throw;
+    }
     warn_damaged(result.events_damaged, file);
     std::printf("%s: %lld of %lld events\n",
                 output.c_str(),
@@ -215,6 +222,23 @@ int cut(const CutArguments& a) {
                 static_cast<long long>(result.events_total));
   }
   return 0;
+}
+
+// Of two files of one rank only the first was read; which of them is wanted is not ours to say.
+void refuse_second_files(const std::vector<std::string>& files,
+                         const std::set<std::string>& taken,
+                         const std::vector<std::string>& warnings) {
+  for (const std::string& file : files) {
+    if (taken.contains(file)) continue;
+    const bool unreadable =
+        std::any_of(warnings.begin(), warnings.end(), [&](const std::string& warning) {
+          return warning.starts_with("left out: ") && warning.find(file) != std::string::npos;
+        });
+    if (unreadable) continue;
+    throw UsageError(file +
+                     " is of a rank that another of the files is of too (the warning above says "
+                     "which): a merge takes one file a rank, such as those of one recording");
+  }
 }
 
 int merge(const std::vector<std::string>& paths, const std::string& output) {
@@ -239,6 +263,7 @@ int merge(const std::vector<std::string>& paths, const std::string& output) {
   }
   for (const std::string& warning : job.warnings)
     std::fprintf(stderr, "warning: %s\n", warning.c_str());
+  refuse_second_files(files, merged, job.warnings);
   const MergeResult result = merge_traces(inputs, output);
   warn_damaged(result.events_damaged, output);
   std::printf("%s: %zu ranks, %lld events\n",

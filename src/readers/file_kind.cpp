@@ -80,6 +80,9 @@ FileKind json_kind(std::string_view text) {
       has(text, "\"ts\"")) {
     return {InputKind::kKineto, "", ""};
   }
+  if (text.front() == '[' && !inside.empty() && inside.front() == ']') {
+    return {std::nullopt, "an empty JSON list", "was the profiler stopped before its first step?"};
+  }
   if (text.front() == '[' && !inside.empty() && inside.front() == '[') {
     return {std::nullopt,
             "a JSON list of lists (the profiler's memory timeline is such)",
@@ -160,7 +163,8 @@ FileKind recognise_file(const std::string& path) {
     // Launchers begin lines with "[default0]: ..."; that is no JSON.
     if (kind.kind || text.front() == '{') return kind;
     const std::string_view inside = without_space(text.substr(1));
-    if (!inside.empty() && (inside.front() == '[' || inside.front() == '{')) return kind;
+    if (!inside.empty() && std::string_view("[{]").find(inside.front()) != std::string_view::npos)
+      return kind;
   }
   if (is_text(start)) return text_kind(path, start);
   return {std::nullopt, "binary data of an unknown kind", ""};

@@ -187,21 +187,18 @@ class Reader {
 
   // Nothing but blanks may follow the document.
   void after_end() {
-    const char* p = skip_space(text_.view().data() + at_);
-    while (p == text_.view().data() + text_.size() && more()) {
-      at_ = text_.size();
-      p = skip_space(text_.view().data() + at_);
-    }
-    if (p == text_.view().data() + text_.size()) return;
-    const auto byte = static_cast<unsigned long long>(begin_) +
-                      static_cast<unsigned long long>(p - text_.view().data());
-    warn(*p == '{' || *p == '['
+    do {
+      at_ = static_cast<size_t>(skip_space(text_.view().data() + at_) - text_.view().data());
+    } while (at_ == text_.size() && more());
+    if (at_ == text_.size()) return;
+    const char next = text_.view()[at_];
+    warn(next == '{' || next == '['
              ? format("another JSON document begins behind the trace, at byte %llu: it is not "
                       "read; give every trace as a file of its own",
-                      byte)
+                      place())
              : format("something that is no part of the trace follows it, at byte %llu: it is "
                       "left out",
-                      byte));
+                      place()));
   }
 
   // Takes in the rest of the file, which is small; false when there is none.

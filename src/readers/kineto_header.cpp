@@ -15,6 +15,7 @@ using namespace json_scan;
 namespace {
 
 constexpr size_t kLongestList = size_t{1} << 18;
+constexpr size_t kMostMerged = size_t{1} << 16;  // ranks in one file
 
 // The text of a scalar, "" of anything else.
 std::string text_of(const Json& value) {
@@ -231,10 +232,11 @@ void KinetoHeader::read_merged(std::string_view value) {
     if (!one.is_object()) continue;
     KinetoDraft::MergedRank merged;
     merged.rank = -1;
+    bool processes = false;  // perhaps none, of a rank without events
     for (const auto& [key, item] : one.items()) {
       if (key == "rank") merged.rank = small(item);
-      if (key != "processes" && key != "header") continue;
-      if (!item.is_object()) continue;
+      if ((key != "processes" && key != "header") || !item.is_object()) continue;
+      processes = processes || key == "processes";
       for (const auto& [name, text] : item.items()) {
         if (key == "processes") merged.pids.emplace(name, text_of(text));
         if (key == "header") {
@@ -243,7 +245,8 @@ void KinetoHeader::read_merged(std::string_view value) {
         }
       }
     }
-    if (merged.rank >= 0 && !merged.pids.empty()) draft_.merged.push_back(std::move(merged));
+    if (merged.rank >= 0 && processes && draft_.merged.size() < kMostMerged)
+      draft_.merged.push_back(std::move(merged));
   }
 }
 
