@@ -1,4 +1,4 @@
-// A rank for each process, then for each span; then columns and tables of each rank's own.
+// A rank for each process, then for each span; then a draft of each rank's own.
 #include "readers/kineto_ranks.h"
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 
 #include "core/format.h"
 #include "readers/decimal.h"
+#include "readers/kineto_copier.h"
 #include "readers/kineto_header.h"
 
 namespace vitrine {
@@ -151,101 +152,6 @@ class SpanRanks {
   int32_t first_ = kNobody;
 };
 
-// Copies of one rank's part after another, with numbers of its own. A table's entry is of the rank
-// whose turn it bears, so that a file of many ranks costs no more than one of few.
-class Copier {
- public:
-  explicit Copier(const KinetoDraft& from)
-      : from_(from),
-        strings_(from.timeline.strings.size()),
-        lanes_(from.lane_keys.size()),
-        collectives_(from.timeline.collectives.size()) {}
-
-  // `pids`: of this file -> of the rank's own; null = they are the same.
-  void begin(KinetoDraft& to, const std::map<std::string, std::string>* pids) {
-    to_ = &to, pids_ = pids;
-    ++turn_;
-  }
-  void add_span(size_t i) {
-    const Spans& a = from_.timeline.spans;
-    Spans& b = to_->timeline.spans;
-    b.start_ns.push_back(a.start_ns[i]), b.duration_ns.push_back(a.duration_ns[i]);
-    b.name.push_back(text(a.name[i])), b.kind.push_back(a.kind[i]);
-    b.lane.push_back(lane(a.lane[i])), b.step.push_back(a.step[i]);
-    b.micro_batch.push_back(a.micro_batch[i]), b.block.push_back(text(a.block[i]));
-    b.collective.push_back(a.collective[i] < 0 ? -1 : collective(a.collective[i]));
-    b.correlation.push_back(a.correlation[i]), b.bytes.push_back(a.bytes[i]);
-    b.shapes.push_back(text(a.shapes[i]));
-  }
-  void add(const KinetoDraft::Announcement& call) {
-    to_->announcements.push_back(
-        {lane(call.lane), call.start_ns, call.end_ns, collective(call.collective)});
-  }
-  void add(const KinetoDraft::Own& own, uint32_t span) {
-    to_->own_spans.push_back(
-        {span, text(own.kind), text(own.label), text(own.block), own.step, own.micro_batch});
-  }
-  void add(const KinetoDraft::Series& sample) {
-    to_->counters.push_back(
-        {sample.time_ns, text(sample.pid), text(sample.name), text(sample.series), sample.value});
-  }
-  void add(const KinetoDraft::SeenGroup& seen) {
-    to_->groups_seen.push_back({pid_of(seen.pid), seen.group});
-  }
-
- private:
-  struct Entry {
-    uint32_t turn = 0, number = 0;
-  };
-  // Whether the entry is this rank's already.
-  bool known(Entry& entry, size_t next) const {
-    if (entry.turn == turn_) return true;
-    entry = {turn_, static_cast<uint32_t>(next)};
-    return false;
-  }
-  std::string pid_of(const std::string& pid) const {
-    if (pids_ == nullptr) return pid;
-    const auto it = pids_->find(pid);
-    return it == pids_->end() ? pid : it->second;
-  }
-  StringId text(StringId id) {
-    Entry& entry = strings_[id];
-    if (!known(entry, 0)) entry.number = to_->timeline.strings.intern(from_.timeline.strings[id]);
-    return entry.number;
-  }
-  int32_t lane(int32_t id) {
-    const auto at = static_cast<size_t>(id);
-    if (known(lanes_[at], to_->lane_keys.size())) return static_cast<int32_t>(lanes_[at].number);
-    const KinetoDraft::LaneKey& key = from_.lane_keys[at];
-    Lane lane = from_.timeline.lanes[at];
-    const std::string pid = pid_of(key.pid);
-    // A card that the events do not name is its process's number.
-    if (lane.device_index == static_cast<int32_t>(first_integer(key.pid)))
-      lane.device_index = static_cast<int32_t>(first_integer(pid));
-    const auto name = from_.thread_names.find({key.pid, key.tid});
-    if (name != from_.thread_names.end()) to_->thread_names[{pid, key.tid}] = name->second;
-    to_->lane_keys.push_back({pid, key.tid});
-    to_->timeline.lanes.push_back(std::move(lane));
-    return static_cast<int32_t>(lanes_[at].number);
-  }
-  int32_t collective(int32_t id) {
-    const auto at = static_cast<size_t>(id);
-    auto& collectives = to_->timeline.collectives;
-    if (known(collectives_[at], collectives.size()))
-      return static_cast<int32_t>(collectives_[at].number);
-    Collective copy = from_.timeline.collectives[at];
-    copy.name = text(copy.name), copy.group = text(copy.group), copy.dtype = text(copy.dtype);
-    collectives.push_back(std::move(copy));
-    return static_cast<int32_t>(collectives_[at].number);
-  }
-
-  const KinetoDraft& from_;
-  KinetoDraft* to_ = nullptr;
-  const std::map<std::string, std::string>* pids_ = nullptr;
-  uint32_t turn_ = 0;
-  std::vector<Entry> strings_, lanes_, collectives_;
-};
-
 // What belongs to one rank, as places in the whole.
 struct Share {
   std::vector<uint32_t> spans, announcements, own, counters, allocations, groups;
@@ -295,7 +201,7 @@ class Splitter {
       KinetoHeader(said).take("distributedInfo", text);
       if (said.rank_known) headers.emplace(said.timeline.rank, &text);
     }
-    Copier copier(whole_);
+    KinetoCopier copier(whole_);
     std::vector<KinetoDraft> out;
     for (const auto& [rank, share] : shares_) {
       const auto noted = merged.find(rank);
@@ -341,7 +247,7 @@ class Splitter {
     return out;
   }
 
-  void copy(const Share& share, Copier& copier, KinetoDraft& to) const {
+  void copy(const Share& share, KinetoCopier& copier, KinetoDraft& to) const {
     to.timeline.spans.reserve(share.spans.size());
     for (const uint32_t i : share.spans) copier.add_span(i);
     for (const uint32_t i : share.announcements) copier.add(whole_.announcements[i]);

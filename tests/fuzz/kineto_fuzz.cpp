@@ -1,5 +1,6 @@
-// Any bytes as a Chrome trace: a timeline or an IoError, never a crash; and cutting the text into
-// chunks elsewhere changes nothing of what is read from sound text.
+// Any bytes as a Chrome trace: a timeline or an IoError, never a crash; cutting the text into
+// chunks elsewhere changes nothing of what is read from sound text; and taken apart by ranks, all
+// of it is somewhere.
 #include <cstdint>
 #include <string_view>
 
@@ -22,6 +23,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     } catch (const vitrine::IoError&) {
       warned = true;
     }
+  }
+  try {
+    for (const auto& rank : vitrine::read_kineto_ranks_text(text, "fuzz.json")) {
+      const auto& columns = rank.spans;
+      if (columns.lane.size() != columns.size() || columns.shapes.size() != columns.size())
+        __builtin_trap();
+    }
+  } catch (const vitrine::IoError&) {
   }
   if (!warned && spans[0] != spans[1]) __builtin_trap();
   return 0;
