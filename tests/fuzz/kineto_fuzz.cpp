@@ -1,6 +1,5 @@
-// Any bytes as a Chrome trace: a timeline or an IoError, never a crash; cutting the text into
-// chunks elsewhere changes nothing of what is read from sound text; and taken apart by ranks, all
-// of it is somewhere.
+// Any bytes as a Chrome trace: a timeline or an IoError, never a crash, also where ranks are taken
+// apart; and cutting the text into chunks elsewhere changes nothing of what is read from sound text.
 #include <cstdint>
 #include <string_view>
 
