@@ -18,6 +18,7 @@ std::string merged_ranks_text(const std::vector<MergedRank>& ranks) {
     Json processes = Json::object();
     for (const auto& [pid, own] : rank.processes) processes[pid] = own;
     out += (out.size() > 1 ? ",\n" : "\n") + ("{\"rank\": " + std::to_string(rank.rank)) +
+           ", \"offset_ns\": " + std::to_string(rank.offset_ns) +
            ", \"processes\": " + dumped(processes) + ", \"header\": " + rank.header + "}";
   }
   return out + "]";
@@ -31,6 +32,8 @@ std::vector<MergedRank> merged_ranks_of(const std::string& text) {
     if (!one.is_object() || !one.contains("rank") || !one["rank"].is_number_integer()) continue;
     MergedRank rank;
     rank.rank = one["rank"].get<int32_t>();
+    if (one.contains("offset_ns") && one["offset_ns"].is_number_integer())
+      rank.offset_ns = one["offset_ns"].get<int64_t>();
     const Json& processes = one.contains("processes") ? one["processes"] : Json::object();
     for (const auto& [pid, own] : processes.items()) {
       if (own.is_string()) rank.processes.emplace_back(pid, own.get<std::string>());

@@ -72,7 +72,10 @@ class Merger {
     rank.rank = rank_;
     for (const auto& [pid, number] : pids_)
       rank.processes.emplace_back(std::to_string(number), std::string(unquoted(pid)));
+    rank.offset_ns = shift_ns_;
     rank.header = "{";
+    if (trace.base_ns() != 0)
+      rank.header += "\"baseTimeNanoseconds\": " + std::to_string(trace.base_ns());
     for (const auto& [key, text] : trace.header())
       rank.header += (rank.header.size() > 1 ? ", \"" : "\"") + key + "\": " + text;
     rank.header += "}";

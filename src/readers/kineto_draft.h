@@ -65,6 +65,7 @@ struct KinetoDraft {
   std::vector<std::string> rank_headers;
   struct MergedRank {
     int32_t rank;
+    int64_t offset_ns = 0;                                    // was added to its times
     std::map<std::string, std::string> pids;                  // of this file -> of the rank's own
     std::vector<std::pair<std::string, std::string>> header;  // keys and values of the rank's own
   };

@@ -235,6 +235,7 @@ void KinetoHeader::read_merged(std::string_view value) {
     bool processes = false;  // perhaps none, of a rank without events
     for (const auto& [key, item] : one.items()) {
       if (key == "rank") merged.rank = small(item);
+      if (key == "offset_ns" && item.is_number_integer()) merged.offset_ns = item.get<int64_t>();
       if ((key != "processes" && key != "header") || !item.is_object()) continue;
       processes = processes || key == "processes";
       for (const auto& [name, text] : item.items()) {

@@ -211,6 +211,7 @@ class Splitter {
                          header == headers.end() ? nullptr : header->second));
       copier.begin(out.back(), noted == merged.end() ? nullptr : &noted->second->pids);
       copy(share, copier, out.back());
+      if (noted != merged.end()) move_back(noted->second->offset_ns, out.back());
     }
     say_of_whole(out.front());
     return out;
@@ -243,7 +244,7 @@ class Splitter {
     }
     out.timeline.rank = rank;
     out.rank_known = true;
-    out.timeline.wall_anchor_ns = whole_.timeline.wall_anchor_ns;
+    if (noted == nullptr) out.timeline.wall_anchor_ns = whole_.timeline.wall_anchor_ns;
     return out;
   }
 
@@ -260,6 +261,21 @@ class Splitter {
     for (const uint32_t i : share.groups) copier.add(whole_.groups_seen[i]);
     for (const uint32_t i : share.allocations)
       to.timeline.allocations.push_back(whole_.timeline.allocations[i]);
+  }
+
+  // To the rank's own clock: what is said across ranks is then what their own files say.
+  static void move_back(int64_t offset_ns, KinetoDraft& draft) {
+    if (offset_ns == 0) return;
+    const auto move = [offset_ns](int64_t& time) {
+      constexpr int64_t kFarthest = INT64_MAX / 2;  // as of all times
+      int64_t moved = 0;
+      if (__builtin_sub_overflow(time, offset_ns, &moved)) moved = time < 0 ? INT64_MIN : INT64_MAX;
+      time = std::clamp(moved, -kFarthest, kFarthest);
+    };
+    for (int64_t& start : draft.timeline.spans.start_ns) move(start);
+    for (auto& call : draft.announcements) move(call.start_ns), move(call.end_ns);
+    for (auto& sample : draft.counters) move(sample.time_ns);
+    for (auto& event : draft.timeline.allocations) move(event.time_ns);
   }
 
   void say_of_whole(KinetoDraft& first) const {
