@@ -48,8 +48,9 @@ struct KinetoOptions {
 //
 // warnings: one sentence for each way in which the trace is not whole or not to be trusted: cut,
 // damaged events (left out, or repaired), bad UTF-8 (as U+FFFD), times that can't be, device work
-// without a launch or before it, several processes in one file, ...; with counts and byte offsets
-// (into the inflated text).
+// without a launch or before it, several processes in one file, values that can't be, steps that
+// share a number (each gets its own; names stay) or lie inside others (then regions), a second
+// document behind the first, ...; with counts and byte offsets (into the inflated text).
 //
 // Throws IoError that names the file and the place: missing, empty, a folder, not JSON, JSON that
 // is no trace, or cut or damaged so that no whole event is left. A sound trace whose list of events
