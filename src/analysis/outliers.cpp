@@ -46,6 +46,16 @@ class RankOutliers {
     const auto middle = static_cast<double>(middle_);
     limit_ = middle + std::max(kLeastExcess * middle,
                                kDeviations * std::max(kNormal * spread, 0.01 * middle));
+    std::vector<const StepFacts*> usual;
+    std::vector<int64_t> kernels;
+    for (const StepFacts& step : rank.steps) {
+      if (static_cast<double>(step.duration_ns) > limit_) continue;
+      usual.push_back(&step);
+      kernels.push_back(step.kernels);
+    }
+    if (usual.size() == rank.steps.size()) return;
+    usual_parts_ = median_parts(usual);
+    usual_kernels_ = median(kernels);
   }
 
   void add_to(std::vector<OutlierStep>& out, const WaitsByStep& waits) const {
@@ -61,20 +71,10 @@ class RankOutliers {
   }
 
  private:
-  bool ordinary(size_t step) const {
-    return static_cast<double>(rank_.steps[step].duration_ns) <= limit_;
-  }
-
   void explain(size_t index, const WaitsByStep& waits, OutlierStep& outlier) const {
     const StepFacts& step = rank_.steps[index];
-    std::vector<const StepFacts*> usual;
-    std::vector<int64_t> kernels;
-    for (size_t i = 0; i < rank_.steps.size(); ++i) {
-      if (!ordinary(i)) continue;
-      usual.push_back(&rank_.steps[i]);
-      kernels.push_back(rank_.steps[i].kernels);
-    }
-    const std::vector<StepPart> mine = step_parts(step), others = median_parts(usual);
+    const std::vector<StepPart> mine = step_parts(step);
+    const std::vector<StepPart>& others = usual_parts_;
     size_t best = 0;
     for (size_t i = 1; i < mine.size(); ++i) {
       // The allocator's calls are a part of the host's time, and explain it.
@@ -99,7 +99,7 @@ class RankOutliers {
       outlier.evidence += format(" in %lld calls", static_cast<long long>(step.allocator_calls));
     }
     if (outlier.cause == "compute") {
-      outlier.evidence += step.kernels == median(kernels)
+      outlier.evidence += step.kernels == usual_kernels_
                               ? ", by the same number of kernels: a lower clock or another job"
                               : ", by another number of kernels: other work";
     }
@@ -122,6 +122,8 @@ class RankOutliers {
   const int32_t rank_index_;
   int64_t middle_ = 0;
   double limit_ = 0;
+  std::vector<StepPart> usual_parts_;  // of the steps that do not stand out
+  int64_t usual_kernels_ = 0;
 };
 
 }  // namespace

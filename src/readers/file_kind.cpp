@@ -2,6 +2,7 @@
 #include "readers/file_kind.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <string_view>
 
 #include "core/contains.h"
@@ -76,6 +77,9 @@ FileKind json_kind(std::string_view text) {
       contains(text, "\"ts\"")) {
     return {InputKind::kKineto, "", ""};
   }
+  if (text.front() == '[' && !inside.empty() && inside.front() == ']') {
+    return {std::nullopt, "an empty JSON list", "was the profiler stopped before its first step?"};
+  }
   if (text.front() == '[' && !inside.empty() && inside.front() == '[') {
     return {std::nullopt,
             "a JSON list of lists (the profiler's memory timeline is such)",
@@ -85,12 +89,21 @@ FileKind json_kind(std::string_view text) {
   return {std::nullopt, "JSON, but no trace: it has no \"traceEvents\"", ""};
 }
 
+// A few control characters make no binary file of a log, and neither does a run of zeros: a log
+// that is cut while its job writes on has one.
 bool is_text(std::string_view text) {
-  const std::string_view sample = text.substr(0, 64 << 10);
-  return std::none_of(sample.begin(), sample.end(), [](char c) {
-    const unsigned char u = static_cast<unsigned char>(c);
-    return u < 0x20 && c != '\n' && c != '\r' && c != '\t' && c != '\x1b' && c != '\f' && c != '\b';
-  });
+  const size_t zeros = std::min(text.find_first_not_of('\0'), text.size());
+  const std::string_view sample = text.substr(zeros, 64 << 10);
+  size_t odd = 0;
+  char before = 0;
+  for (const char c : sample) {
+    const auto u = static_cast<unsigned char>(c);
+    const bool control =
+        u < 0x20 && c != '\n' && c != '\r' && c != '\t' && c != '\x1b' && c != '\f' && c != '\b';
+    odd += control && !(c == '\0' && before == '\0');
+    before = c;
+  }
+  return !sample.empty() && odd <= std::max<size_t>(2, sample.size() / 200);
 }
 
 FileKind text_kind(const std::string& path, std::string_view beginning) {
@@ -112,8 +125,16 @@ FileKind text_kind(const std::string& path, std::string_view beginning) {
 }  // namespace
 
 FileKind recognise_file(const std::string& path) {
-  const std::string start = read_beginning(path, kLookedAt);
-  if (start.empty()) return {std::nullopt, "empty", "was the job ended before it wrote?"};
+  std::error_code error;
+  const auto size = std::filesystem::file_size(path, error);
+  if (!error && size == 0) return {std::nullopt, "empty", "was the job ended before it wrote?"};
+  const auto [start, problem] = read_beginning(path, kLookedAt);
+  if (start.empty()) {
+    if (problem.empty()) return {std::nullopt, "gzip of an empty file", ""};
+    return {std::nullopt,
+            "damaged gzip of which no text can be had: " + problem,
+            "copy or record it again"};
+  }
   if (start.starts_with(std::string_view("SQLite format 3\0", 16))) {
     return {InputKind::kNsys, "", ""};
   }
@@ -139,7 +160,8 @@ FileKind recognise_file(const std::string& path) {
     // Launchers begin lines with "[default0]: ..."; that is no JSON.
     if (kind.kind || text.front() == '{') return kind;
     const std::string_view inside = without_space(text.substr(1));
-    if (!inside.empty() && (inside.front() == '[' || inside.front() == '{')) return kind;
+    if (!inside.empty() && std::string_view("[{]").find(inside.front()) != std::string_view::npos)
+      return kind;
   }
   if (is_text(start)) return text_kind(path, start);
   return {std::nullopt, "binary data of an unknown kind", ""};

@@ -84,7 +84,9 @@ void warn_of_damage(KinetoDraft& draft) {
                                              static_cast<unsigned long long>(tally.first)));
   };
   const KinetoDamage& damage = draft.damage;
-  warn(damage.lost, "places are not JSON: what stands there up to the next event is left out");
+  warn(damage.lost,
+       "places are not JSON, or are nested more than 4096 deep: what stands there up to the next "
+       "event is left out");
   warn(damage.repaired, "events have unescaped quotes or backslashes in their texts: mended");
   warn(damage.controls, "texts have raw newlines or other control characters: kept");
   warn(damage.escapes, "texts have unknown escapes: kept as they stand");
@@ -94,6 +96,7 @@ void warn_of_damage(KinetoDraft& draft) {
   warn(damage.negative, "durations are negative: taken as 0");
   warn(damage.never_run,
        "device events have time 0 and duration 0 (the profiler lost their times): left out");
+  warn(damage.odd_groups, "collectives have a group size that can't be: taken as not known");
 }
 
 }  // namespace vitrine

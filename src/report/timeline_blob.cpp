@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "report/free_track.h"
 #include "report/image.h"
 
 namespace vitrine {
@@ -90,39 +91,6 @@ struct Thinning {
 // track than the one around it. The page finds what is visible by bisection.
 using Tracks = std::vector<std::vector<uint32_t>>;
 
-// Where each track of a lane ends. The first free one is found by a tree of least ends: spans that
-// overlap by thousands would make a search from the first one square in their number.
-class TrackEnds {
- public:
-  // The first track that has ended by `start`; size() where there is none.
-  size_t first_free(int64_t start) const {
-    if (used_ == 0 || least_[1] > start) return used_;
-    size_t node = 1;
-    while (node < room_) node = least_[2 * node] <= start ? 2 * node : 2 * node + 1;
-    return node - room_;
-  }
-  size_t size() const { return used_; }
-  void set(size_t track, int64_t end) {
-    if (track == room_) grow();
-    used_ = std::max(used_, track + 1);
-    size_t node = room_ + track;
-    least_[node] = end;
-    while (node /= 2) least_[node] = std::min(least_[2 * node], least_[2 * node + 1]);
-  }
-
- private:
-  void grow() {
-    std::vector<int64_t> ends(least_.begin() + static_cast<ptrdiff_t>(room_), least_.end());
-    room_ *= 2;
-    least_.assign(2 * room_, std::numeric_limits<int64_t>::max());
-    used_ = 0;
-    for (size_t track = 0; track < ends.size(); ++track) set(track, ends[track]);
-  }
-
-  size_t room_ = 1, used_ = 0;
-  std::vector<int64_t> least_ = std::vector<int64_t>(2, std::numeric_limits<int64_t>::max());
-};
-
 bool is_annotation(SpanKind kind) { return kind == SpanKind::kRegion || kind == SpanKind::kStep; }
 
 std::vector<Tracks> tracks_of(const RankTimeline& timeline, const Thinning& thinning) {
@@ -130,14 +98,14 @@ std::vector<Tracks> tracks_of(const RankTimeline& timeline, const Thinning& thin
   // What the user named on a device lane lies behind its work, not around it: its own second half.
   const size_t lanes = timeline.lanes.size();
   std::vector<Tracks> out(2 * lanes);
-  std::vector<TrackEnds> ends(2 * lanes);
+  std::vector<FreeTrack> ends(2 * lanes);
   for (size_t i = 0; i < spans.size(); ++i) {
     if (!thinning.keeps(timeline, i)) continue;
     auto lane = static_cast<size_t>(spans.lane[i]);
     if (timeline.lanes[lane].device && is_annotation(spans.kind[i])) lane += lanes;
-    const size_t track = ends[lane].first_free(spans.start_ns[i]);
-    if (track == ends[lane].size()) out[lane].emplace_back();
-    ends[lane].set(track, spans.start_ns[i] + std::max<int64_t>(0, spans.duration_ns[i]));
+    const int64_t start = spans.start_ns[i];
+    const size_t track = ends[lane].take(start, start + std::max<int64_t>(0, spans.duration_ns[i]));
+    if (track == out[lane].size()) out[lane].emplace_back();
     out[lane][track].push_back(static_cast<uint32_t>(i));
   }
   for (size_t lane = 0; lane < lanes; ++lane) {
