@@ -24,7 +24,10 @@
  * @typedef {{rule: string, severity: string, title: string, summary: string, cause: string, fix: string[],
  *   gain: string, ranks: number[], steps: number[], cost: number, share: number, confidence: number,
  *   evidence: Evidence[]}} Finding
- * @typedef {{verdict: string, abstained: string[], findings: Finding[]}} Diagnosis
+ * @typedef {{verdict: string, per_step: boolean, abstained: string[], findings: Finding[]}} Diagnosis
+ * @typedef {{change: string, step: number|null, unknown: string}} WhatIf
+ * @typedef {{rank: number, window: string, per_step: boolean, step: number, parts: [string, number][], what_if: WhatIf[],
+ *   inferred: string[]}} Path
  *
  * @typedef {{category: string, holder: string, bytes: number}} Holder
  * @typedef {{rank: number, source: string, times: number[], bytes: number[][], reserved: number[], peak: number,
@@ -71,7 +74,8 @@
  *   end: number}} Outlier
  * @typedef {{world_size: number, ranks: RankRow[], time: TimeData, unknown: string[],
  *   stragglers: {tested: boolean, note: string, rows: StragglerRow[]}, outliers: Outlier[],
- *   communication: Communication, topologies: Topology[], pipeline: Pipeline|null, tables: Tables}} Job
+ *   communication: Communication, topologies: Topology[], pipeline: Pipeline|null, paths: Path[],
+ *   tables: Tables}} Job
  *
  * @typedef {{rank: number, begin: number, shown: number, total: number, host_under: number,
  *   device_under: number, kinds: number[]}} TimelineRankMeta

@@ -10,23 +10,23 @@ const kMarks = {critical: '!!', warning: '!', note: 'i'};
 /** @param {Page} data @param {import('./data.js').Jump} jump */
 export function showFindings(data, jump) {
   if (!data.diagnosis || data.diagnosis.findings.length === 0) return;
-  const {findings} = data.diagnosis;
+  const {findings, per_step: perStep} = data.diagnosis;
   const serious = findings.filter((f) => f.severity !== 'note');
   const notes = findings.filter((f) => f.severity === 'note');
   const section = byId('findings');
   section.append(head('Findings', 'most costly first; a place leads to the timeline'),
-                 ...serious.map((f) => card(f, jump)));
+                 ...serious.map((f) => card(f, jump, perStep)));
   if (notes.length === 0) return;
   section.append(element('details', serious.length ? {} : {open: ''}, [
-    element('summary', {}, [`${notes.length} note${notes.length > 1 ? 's' : ''}, each under 2 % of the step or not of time`]),
-    ...notes.map((f) => card(f, jump))]));
+    element('summary', {}, [`${notes.length} note${notes.length > 1 ? 's' : ''}, each under 2 % of the ${perStep ? 'step' : 'trace'}, no fault, or not of time`]),
+    ...notes.map((f) => card(f, jump, perStep))]));
 }
 
-/** @param {Finding} finding @param {import('./data.js').Jump} jump */
-function card(finding, jump) {
+/** @param {Finding} finding @param {import('./data.js').Jump} jump @param {boolean} perStep */
+function card(finding, jump, perStep) {
   const tags = [];
-  if (finding.cost > 0) tags.push(`${time(finding.cost)} a step`);
-  if (finding.share > 0) tags.push(`${percent(finding.share, 1)} of the step`);
+  if (finding.cost > 0) tags.push(time(finding.cost) + (perStep ? ' a step' : ''));
+  if (finding.share > 0) tags.push(`${percent(finding.share, 1)} of the ${perStep ? 'step' : 'trace'}`);
   if (finding.ranks.length > 0) tags.push(`rank ${ranges(finding.ranks)}`);
   if (finding.steps.length > 0) tags.push(`step ${ranges(finding.steps)}`);
   if (finding.confidence > 0) tags.push(`confidence ${Math.round(100 * finding.confidence)} %`);

@@ -12,6 +12,9 @@ namespace {
 
 // Beyond this many calls a longer search is not worth its time: windows differ by a step or two.
 constexpr int64_t kLongestShift = 128;
+// Of windows of very different lengths, the longer one is searched no further than this beyond
+// either of its ends: together with kCompared it bounds the work whatever the lengths.
+constexpr int64_t kMostDifference = 4096;
 // Of the calls that a shift brings together, at most so many are compared: those in the middle, for
 // a sample at regular distances could miss what repeats every step.
 constexpr int64_t kCompared = 400;
@@ -26,11 +29,19 @@ Overlap overlap(int64_t reference, int64_t uses, int64_t shift) {
   return {std::max<int64_t>(0, -shift), std::min(uses, reference - shift)};
 }
 
+// The calls that are compared.
+Overlap middle(Overlap all) {
+  const int64_t compared = std::min(kCompared, all.end - all.begin);
+  const int64_t first = all.begin + (all.end - all.begin - compared) / 2;
+  return {first, first + compared};
+}
+
 // Shifts that leave at least half of the shorter side with a partner, smallest first.
 std::vector<int64_t> shifts(int64_t reference, int64_t uses) {
   const int64_t least = std::max<int64_t>(1, (std::min(reference, uses) + 1) / 2);
   std::vector<int64_t> result;
-  for (int64_t distance = 0; distance <= kLongestShift + std::abs(reference - uses); ++distance) {
+  const int64_t longest = kLongestShift + std::min(kMostDifference, std::abs(reference - uses));
+  for (int64_t distance = 0; distance <= longest; ++distance) {
     for (const int64_t shift : {distance, -distance}) {
       const Overlap both = overlap(reference, uses, shift);
       if (both.end - both.begin >= least && (distance != 0 || result.empty())) {
@@ -57,13 +68,11 @@ Fit fit(const std::vector<AlignedUse>& reference,
         const std::vector<AlignedUse>& uses,
         int64_t shift,
         bool same_clock) {
-  const Overlap both = overlap(size_of(reference), size_of(uses), shift);
-  const int64_t compared = std::min(kCompared, both.end - both.begin);
-  const int64_t first = both.begin + (both.end - both.begin - compared) / 2;
+  const Overlap both = middle(overlap(size_of(reference), size_of(uses), shift));
   std::vector<int64_t> differences;
   Fit result;
   result.shift = shift;
-  for (int64_t i = first; i < first + compared; ++i) {
+  for (int64_t i = both.begin; i < both.end; ++i) {
     const AlignedUse& a = reference[static_cast<size_t>(i + shift)];
     const AlignedUse& b = uses[static_cast<size_t>(i)];
     if (!compatible(a, b)) continue;
@@ -194,7 +203,7 @@ std::vector<int64_t> align_receives(const std::vector<AlignedUse>& sends,
   int64_t best = 0;
   double best_wrong = 2;
   for (const int64_t shift : shifts(size_of(sends), size_of(receives))) {
-    const Overlap both = overlap(size_of(sends), size_of(receives), shift);
+    const Overlap both = middle(overlap(size_of(sends), size_of(receives), shift));
     int64_t wrong = 0;
     for (int64_t i = both.begin; i < both.end; ++i) {
       const AlignedUse& send = sends[static_cast<size_t>(i + shift)];

@@ -6,11 +6,11 @@
 #include <map>
 #include <unordered_map>
 
+#include "core/contains.h"
+
 namespace vitrine {
 
 namespace {
-
-bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
 std::string lower(std::string text) {
   for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -30,25 +30,25 @@ Hints hints_of_stack(const AllocatorSnapshot& snapshot, const std::vector<uint32
     const AllocatorFrame& frame = snapshot.frames[index];
     const std::string& function = snapshot.strings[frame.function];
     const std::string& file = snapshot.strings[frame.file];
-    const bool torch = has(file, "torch/");
-    hints.optimizer |= has(file, "/optim/") && !has(function, "zero_grad");
+    const bool torch = contains(file, "torch/");
+    hints.optimizer |= contains(file, "/optim/") && !contains(function, "zero_grad");
     hints.backward |= function == "_engine_run_backward" || (torch && function == "backward") ||
-                      has(function, "post_backward") || has(function, "pre_backward");
+                      contains(function, "post_backward") || contains(function, "pre_backward");
     hints.forward |= function == "forward" || (torch && function == "_call_impl");
     hints.recompute |=
-        has(file, "utils/checkpoint") &&
-        (has(function, "recompute") || has(function, "unpack") || function == "backward");
-    hints.gather |= has(function, "all_gather") || has(function, "allgather");
-    hints.reduce |= has(function, "reduce_scatter") || has(function, "all_reduce") ||
-                    has(function, "foreach_reduce") || has(function, "reduce_bucket");
-    hints.construct |= function == "__init__" || has(function, "_init_sharded_param") ||
+        contains(file, "utils/checkpoint") &&
+        (contains(function, "recompute") || contains(function, "unpack") || function == "backward");
+    hints.gather |= contains(function, "all_gather") || contains(function, "allgather");
+    hints.reduce |= contains(function, "reduce_scatter") || contains(function, "all_reduce") ||
+                    contains(function, "foreach_reduce") || contains(function, "reduce_bucket");
+    hints.construct |= function == "__init__" || contains(function, "_init_sharded_param") ||
                        function == "_apply" || function == "reset_parameters" ||
                        function == "load_state_dict";
-    hints.data |= has(file, "utils/data/");
+    hints.data |= contains(file, "utils/data/");
   }
   // A stack whose outermost frame is PyTorch's was entered from an engine thread.
   hints.backward |=
-      hints.any && has(snapshot.strings[snapshot.frames[stack.back()].file], "torch/");
+      hints.any && contains(snapshot.strings[snapshot.frames[stack.back()].file], "torch/");
   return hints;
 }
 
@@ -57,12 +57,12 @@ Hints hints_of_annotation(const std::string& name) {
   const std::string text = lower(name);
   hints.any = true;
   hints.optimizer = text.starts_with("optimizer.step");
-  hints.backward = has(text, "backward");
-  hints.forward = !hints.backward && has(text, "forward");
-  hints.gather = has(text, "all_gather");
-  hints.reduce = has(text, "reduce_scatter") || has(text, "all_reduce") || has(text, "allreduce") ||
-                 has(text, "post_backward_reduce");
-  hints.data = text == "data" || has(text, "dataloader");
+  hints.backward = contains(text, "backward");
+  hints.forward = !hints.backward && contains(text, "forward");
+  hints.gather = contains(text, "all_gather");
+  hints.reduce = contains(text, "reduce_scatter") || contains(text, "all_reduce") ||
+                 contains(text, "allreduce") || contains(text, "post_backward_reduce");
+  hints.data = text == "data" || contains(text, "dataloader");
   return hints;
 }
 

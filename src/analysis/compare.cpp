@@ -86,8 +86,7 @@ void add_host_operations(const RankFacts& rank, Sums& sums) {
 
 void add_collectives(const RankFacts& rank, Sums& sums) {
   for (const CollectiveUse& one : rank.collectives) {
-    std::string name = one.name.empty() ? "communication" : one.name;
-    if (one.bytes > 0) name += " of " + format_bytes(static_cast<double>(one.bytes));
+    const std::string name = sized_name(one);
     sums[name].value += static_cast<double>(one.duration_ns);
     sums[name].count += 1;
   }
@@ -118,19 +117,26 @@ class Comparer {
     out_.step = row(out_.per_step ? "step" : "recording",
                     static_cast<double>(a_.step_ns),
                     static_cast<double>(b_.step_ns));
-    parts();
-    out_.kernels = tables(add_kernels);
-    out_.operations = tables(add_operations);
-    out_.host_operations = tables(add_host_operations);
-    out_.collectives = tables(add_collectives);
+    out_.step.in_a = !a_.ranks.empty();
+    out_.step.in_b = !b_.ranks.empty();
+    out_.comparable = out_.step.in_a && out_.step.in_b;
+    if (out_.comparable) tell_time();
     memory();
     notes();
-    out_.step.share = out_.step.difference == 0 ? 0 : 1;
+    out_.step.share = out_.comparable && out_.step.difference != 0 ? 1 : 0;
     out_.summary = summary();
     return std::move(out_);
   }
 
  private:
+  void tell_time() {
+    parts();
+    out_.kernels = tables(add_kernels);
+    out_.operations = tables(add_operations);
+    out_.host_operations = tables(add_host_operations);
+    out_.collectives = tables(add_collectives);
+  }
+
   const char* per() const { return out_.per_step ? "a step" : "over the recording"; }
 
   void finish(std::vector<ComparedRow>& rows, bool of_time = true) const {
@@ -153,7 +159,6 @@ class Comparer {
       return r.exposed_communication_ns;
     });
     add(parts, "exposed copies", [](const RankView& r) { return r.exposed_copy_ns; });
-    add(parts, "data wait", [](const RankView& r) { return r.data_wait_ns; });
     add(parts, "idle", [](const RankView& r) { return r.idle_ns; });
     for (size_t phase = 0; phase < kPhases; ++phase) {
       add(out_.phases, phase_name(static_cast<Phase>(phase)), [phase](const RankView& r) {
@@ -251,11 +256,7 @@ class Comparer {
     std::vector<ComparedRow> rows;
     ComparedRow data = row("the data loader", 0, 0);
     for (const ComparedRow& one : out_.parts) {
-      if (one.name == "data wait") {
-        data = row(data.name, data.a + one.a, data.b + one.b);
-      } else if (one.name != "idle") {
-        rows.push_back(one);
-      }
+      if (one.name != "idle") rows.push_back(one);
     }
     const std::string loading = idle_cause_name(IdleCause::kDataLoading);
     for (const ComparedRow& one : out_.idle) {
@@ -287,7 +288,7 @@ class Comparer {
       // part.
       const bool most = 2 * std::fabs(one.difference) >= std::fabs(cause.difference);
       return std::string(most ? ", most of it in " : ", the largest part in ") +
-             one.name.substr(0, 100) + " (" + change(one) + ")";
+             short_kernel_name(one.name) + " (" + change(one) + ")";
     }
     return "";
   }

@@ -25,15 +25,15 @@ struct ComparedRow {
 struct Comparison {
   std::string name_a, name_b;  // what was read
   size_t ranks_a = 0, ranks_b = 0;
-  bool per_step = false;  // false: one of them has no steps, all figures are totals
-  ComparedRow step;       // the usual step, of the slowest rank
+  bool comparable = false;  // false: one has no work on a device, and times are not compared
+  bool per_step = false;    // false: one of them has no steps, all figures are totals
+  ComparedRow step;         // the usual step, of the slowest rank
   // What a step is made of; these add up to the step of each run (nearly: medians).
-  std::vector<ComparedRow>
-      parts;  // "compute", "exposed communication", "exposed copies", "data wait", "idle"
-  std::vector<ComparedRow> phases;      // compute by phase
-  std::vector<ComparedRow> idle;        // by cause
-  std::vector<ComparedRow> host;        // "data loader", "synchronising calls", "allocator calls"
-  std::vector<ComparedRow> operations;  // time of the kernels launched in them, by name
+  std::vector<ComparedRow> parts;   // "compute", "exposed communication", "exposed copies", "idle"
+  std::vector<ComparedRow> phases;  // compute by phase
+  std::vector<ComparedRow> idle;    // by cause
+  std::vector<ComparedRow> host;    // "data loader", "synchronising calls", "allocator calls"
+  std::vector<ComparedRow> operations;       // time of the kernels launched in them, by name
   std::vector<ComparedRow> host_operations;  // host time without operators inside, by name
   std::vector<ComparedRow> kernels;          // by name, template arguments left out
   std::vector<ComparedRow> collectives;      // by name and size

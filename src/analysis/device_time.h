@@ -3,6 +3,7 @@
 
 #include "analysis/breakdown.h"
 #include "analysis/intervals.h"
+#include "timeline/timeline.h"
 
 namespace vitrine {
 
@@ -18,7 +19,6 @@ struct DeviceSets {
   void append(DeviceUse use, Interval interval);
 };
 
-// data_wait_ns is 0: whatever the device does not do is idle.
 Breakdown breakdown_within(const DeviceSets& sets, Interval window);
 
 }  // namespace vitrine

@@ -43,7 +43,7 @@ std::string state_in_numbers(const JobView& view) {
     const Breakdown& all = rank.facts->total;
     span += static_cast<double>(all.span_ns);
     compute += static_cast<double>(all.compute_ns);
-    idle += static_cast<double>(all.idle_ns + all.data_wait_ns);
+    idle += static_cast<double>(all.idle_ns);
     communication += static_cast<double>(all.communication_ns);
     overlap += static_cast<double>(all.overlap_ns);
   }
@@ -59,8 +59,7 @@ std::string state_in_numbers(const JobView& view) {
   return text;
 }
 
-std::string verdict_of(const JobFacts& job, const std::vector<Finding>& findings) {
-  const JobView view = view_job(job);
+std::string verdict_of(const JobView& view, const std::vector<Finding>& findings) {
   const auto worth = static_cast<size_t>(
       std::count_if(findings.begin(), findings.end(), [](const Finding& finding) {
         return finding.severity != Severity::kNote;
@@ -144,14 +143,16 @@ const std::vector<Rule>& all_rules() {
 
 Diagnosis diagnose(const JobFacts& job) {
   RuleOutput out;
-  for (const Rule& rule : all_rules()) rule.run(job, out);
+  const JobView view = view_job(job);
+  for (const Rule& rule : all_rules()) rule.run(view, out);
   std::erase_if(out.findings, [](const Finding& finding) {
     return finding.cost_ns > 0 && finding.share < kForgetShare;
   });
   for (Finding& finding : out.findings) grade(finding);
   std::stable_sort(out.findings.begin(), out.findings.end(), before);
   Diagnosis diagnosis;
-  diagnosis.verdict = verdict_of(job, out.findings);
+  diagnosis.per_step = view.has_steps;
+  diagnosis.verdict = verdict_of(view, out.findings);
   diagnosis.findings = std::move(out.findings);
   diagnosis.abstained = std::move(out.abstained);
   return diagnosis;

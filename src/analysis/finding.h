@@ -26,11 +26,11 @@ struct Finding {
   Severity severity = Severity::kWarning;
   std::vector<int32_t> ranks;  // that it concerns; empty: all
   std::vector<int32_t> steps;  // empty: all
-  int64_t cost_ns = 0;         // per step, of the rank that bounds the job; 0: not of time
-  double share = 0;            // of the step
-  double confidence = 0;       // 0 .. 1
-  std::string title;           // a few words: "Input starvation"
-  std::string summary;         // the phenomenon, one or two sentences with numbers
+  int64_t cost_ns = 0;    // per step (or trace), of the rank that bounds the job; 0: not of time
+  double share = 0;       // of the step
+  double confidence = 0;  // 0 .. 1
+  std::string title;      // a few words: "Input starvation"
+  std::string summary;    // the phenomenon, one or two sentences with numbers
   std::string cause;
   std::vector<Evidence> evidence;
   std::vector<std::string> fix;  // one way each, in words of PyTorch, DeepSpeed or Vitrine
@@ -43,10 +43,11 @@ struct RuleOutput {
   std::vector<Finding> findings;
   std::vector<std::string> abstained;
 };
+struct JobView;  // of rules/job_view.h, built once for all rules
 struct Rule {
   const char* name;
   const char* phenomenon;  // one line for the list of rules
-  void (*run)(const JobFacts& job, RuleOutput& out);
+  void (*run)(const JobView& view, RuleOutput& out);
 };
 const std::vector<Rule>& all_rules();
 
@@ -55,6 +56,7 @@ struct Diagnosis {
   std::vector<std::string> abstained;
   // "Nothing worth changing: ..." when no finding is a warning, with the reason in numbers.
   std::string verdict;
+  bool per_step = false;  // what costs and shares are of: a usual step, or the whole trace
 };
 // Runs all rules. Findings about time below 2 % of the step become notes, those below 0.2 % are
 // dropped. Sorted by cost, notes after all others.

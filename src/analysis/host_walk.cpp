@@ -131,7 +131,9 @@ class Walk {
 
   HostState& state(int32_t index) { return out_.states[static_cast<size_t>(index)]; }
   int32_t add_state(Doing doing, StringId what, int64_t begin, int64_t duration) {
-    out_.states.push_back({doing, what, begin, duration});
+    HostState state;
+    state.doing = doing, state.what = what, state.begin = begin, state.duration_ns = duration;
+    out_.states.push_back(state);
     return static_cast<int32_t>(out_.states.size()) - 1;
   }
 
@@ -155,6 +157,10 @@ class Walk {
   void call(size_t i, size_t index, int64_t begin, int64_t duration) {
     const HostWord& word = words_[spans_.name[i]];
     LaneWalk& lane = lanes_[index];
+    if (word.call == CallRole::kStreamWait) {
+      out_.stream_waits.push_back({begin, spans_.correlation[i], spans_.lane[i]});
+      return;
+    }
     const bool launches = word.call == CallRole::kLaunch || word.call == CallRole::kGraphLaunch ||
                           word.call == CallRole::kBlockingCopy;
     if (launches || (word.call == CallRole::kForeign && spans_.correlation[i] != 0)) {
@@ -183,6 +189,8 @@ class Walk {
     Frame frame = child(lanes_[index], begin, duration);
     const StringId what = frame.sync_operator != kNoString ? frame.sync_operator : spans_.name[i];
     frame.state = add_state(Doing::kSync, what, begin, duration);
+    state(frame.state).call = spans_.name[i];
+    state(frame.state).correlation = spans_.correlation[i];
     enter(index, begin, frame);
     return frame.state;
   }
@@ -329,7 +337,8 @@ class Walk {
     for (size_t i = 0; i < spans_.size(); ++i) {
       if (spans_.kind[i] != SpanKind::kRuntime || spans_.correlation[i] == 0) continue;
       const CallRole role = words_[spans_.name[i]].call;
-      count += role != CallRole::kOther && role != CallRole::kSync && role != CallRole::kAllocator;
+      count += role != CallRole::kOther && role != CallRole::kSync &&
+               role != CallRole::kAllocator && role != CallRole::kStreamWait;
     }
     return count;
   }

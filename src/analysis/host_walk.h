@@ -32,6 +32,8 @@ struct HostState {
   Doing doing;
   StringId what;
   int64_t begin = 0, duration_ns = 0;
+  StringId call = kNoString;  // of a wait
+  int64_t correlation = 0;    // likewise; 0 = none
   // False: no cause of idleness after all, a copy call that did not wait or a region that launches.
   bool counts = true;
 };
@@ -42,12 +44,19 @@ struct HostSegment {
   int32_t state;
 };
 
+// A call that makes a stream wait for an event.
+struct StreamWait {
+  int64_t begin = 0, correlation = 0;
+  int32_t lane = -1;  // the calling thread's
+};
+
 struct HostOfStep {
   int64_t data_ns = 0, sync_ns = 0, allocator_ns = 0, allocator_calls = 0;
 };
 
 struct HostWalk {
-  std::vector<Launch> launches;  // by begin
+  std::vector<Launch> launches;          // by begin
+  std::vector<StreamWait> stream_waits;  // by begin
   std::vector<HostState> states;
   std::vector<std::vector<HostSegment>> segments;  // by lane
   std::vector<HostOfStep> steps;                   // by StepIndex

@@ -6,14 +6,13 @@
 #include <initializer_list>
 #include <string_view>
 
+#include "core/contains.h"
+
 namespace vitrine {
 namespace {
 
 using Words = std::initializer_list<std::string_view>;
 
-bool has(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
 bool one_of(std::string_view text, const Words& words) {
   return std::find(words.begin(), words.end(), text) != words.end();
 }
@@ -32,13 +31,15 @@ std::string lower(std::string_view text) {
 CallRole call_role(std::string_view name) {
   if (name == "INVALID") return CallRole::kOther;
   if (!begins_with_one(name, {"cuda", "cu", "hip", "musa", "mu"})) return CallRole::kForeign;
-  if (has(name, "Graph")) {
-    return has(name, "GraphLaunch") ? CallRole::kGraphLaunch : CallRole::kOther;
+  if (contains(name, "Graph")) {
+    return contains(name, "GraphLaunch") ? CallRole::kGraphLaunch : CallRole::kOther;
   }
-  if (has(name, "Synchronize")) return CallRole::kSync;
-  if (has(name, "Launch")) return CallRole::kLaunch;
-  if (has(name, "Memcpy") || has(name, "Memset")) {
-    const bool waits = has(name, "Memcpy") && !has(name, "Async") && !has(name, "Peer");
+  if (contains(name, "Synchronize")) return CallRole::kSync;
+  if (contains(name, "StreamWaitEvent")) return CallRole::kStreamWait;
+  if (contains(name, "Launch")) return CallRole::kLaunch;
+  if (contains(name, "Memcpy") || contains(name, "Memset")) {
+    const bool waits =
+        contains(name, "Memcpy") && !contains(name, "Async") && !contains(name, "Peer");
     return waits ? CallRole::kBlockingCopy : CallRole::kLaunch;
   }
   for (const char* word : {"Malloc",
@@ -53,22 +54,22 @@ CallRole call_role(std::string_view name) {
                            "MemRelease",
                            "MemSetAccess",
                            "MemAddressReserve"}) {
-    if (has(name, word)) return CallRole::kAllocator;
+    if (contains(name, word)) return CallRole::kAllocator;
   }
   return CallRole::kOther;
 }
 
 Phase region_phase(std::string_view name) {
   const std::string text = lower(name);
-  if (has(text, "optimizer")) return Phase::kOptimizer;
-  if (has(text, "backward")) return Phase::kBackward;
-  if (has(text, "forward")) return Phase::kForward;
+  if (contains(text, "optimizer")) return Phase::kOptimizer;
+  if (contains(text, "backward")) return Phase::kBackward;
+  if (contains(text, "forward")) return Phase::kForward;
   return Phase::kOther;
 }
 
 bool forward_only(std::string_view name) {
   constexpr std::string_view kScaledDot = "aten::_scaled_dot_product_";
-  if (name.starts_with(kScaledDot)) return !has(name, "backward");
+  if (name.starts_with(kScaledDot)) return !contains(name, "backward");
   return one_of(name,
                 {"aten::linear",
                  "aten::layer_norm",
@@ -102,10 +103,10 @@ HostWord host_word(const std::string& name) {
   out.call = call_role(name);
   out.region_phase = region_phase(name);
   out.backward_node = name.starts_with("autograd::engine::evaluate_function");
-  if (has(name, "ackward") || has(name, "torch::autograd::") || out.backward_node) {
+  if (contains(name, "ackward") || contains(name, "torch::autograd::") || out.backward_node) {
     out.operator_phase = Phase::kBackward;
-  } else if (has(name, "_foreach_") || has(name, "aten::_fused_adam") ||
-             has(name, "aten::_fused_sgd") || name.starts_with("Optimizer.")) {
+  } else if (contains(name, "_foreach_") || contains(name, "aten::_fused_adam") ||
+             contains(name, "aten::_fused_sgd") || name.starts_with("Optimizer.")) {
     out.operator_phase = Phase::kOptimizer;
   }
   out.sync_operator = one_of(name,

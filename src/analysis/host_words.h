@@ -16,6 +16,7 @@ enum class CallRole : uint8_t {
   kGraphLaunch,   // of a captured graph
   kSync,          // returns only when the device is done
   kBlockingCopy,  // launches a copy and waits for it
+  kStreamWait,    // makes a stream wait for an event
   kAllocator      // takes or gives back memory of the device, or pinned memory
 };
 

@@ -264,6 +264,7 @@ std::vector<Gap> longest_gaps(const RankTimeline& timeline,
     Gap gap;
     gap.begin_ns = candidate.inside.begin, gap.duration_ns = candidate.length();
     gap.cause = main;
+    gap.cause_ns = std::min(causes[static_cast<size_t>(main)], gap.duration_ns);
     int64_t most = 0;
     for (const auto& [key, length] : parts) {
       if (key.first != main || length <= most) continue;

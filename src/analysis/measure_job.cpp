@@ -5,6 +5,7 @@
 
 #include "analysis/bandwidth.h"
 #include "analysis/clocks.h"
+#include "analysis/critical_path.h"
 #include "analysis/job_facts.h"
 #include "analysis/layout.h"
 #include "analysis/match_collectives.h"
@@ -67,6 +68,7 @@ void match(JobFacts& job) {
   fill_bandwidths(job.collectives);
   job.collective_kinds = collective_kinds(job.ranks, job.clocks, job.collectives);
   job.waits = sum_waits(job.ranks, job.collectives);
+  finish_paths(job.ranks, job.collectives);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <future>
 #include <limits>
 
+#include "analysis/critical_path.h"
 #include "analysis/rank_parts.h"
 #include "core/format.h"
 
@@ -129,6 +130,7 @@ RankFacts measure_host_only(const RankTimeline& timeline,
 
 RankFacts measure_all_but_memory(const RankTimeline& timeline) {
   RankFacts out;
+  out.critical_path.unknown = "no work of a device is recorded";
   take_header(timeline, out);
   measure_counters(timeline, out);
   const SpanOrder order(timeline.spans);
@@ -158,6 +160,7 @@ RankFacts measure_all_but_memory(const RankTimeline& timeline) {
   outline_work(view, out);
   explain_recompute(view, out);
   explain_phases(view, out);
+  out.critical_path = measure_path(view, out.collectives);
   return out;
 }
 

@@ -20,18 +20,17 @@ std::string ns_text(int64_t ns) { return format_ns(static_cast<double>(ns)); }
 // In the collectives of a step: exposed wait of this rank, by the rank that came last.
 using WaitsByStep = std::map<int32_t, std::map<int32_t, int64_t>>;
 
-WaitsByStep waits_of(const std::vector<RankFacts>& ranks,
-                     size_t rank_index,
-                     const std::vector<MatchedCollective>& collectives) {
-  WaitsByStep result;
+// As `ranks`.
+std::vector<WaitsByStep> waits_of(const std::vector<RankFacts>& ranks,
+                                  const std::vector<MatchedCollective>& collectives) {
+  std::vector<WaitsByStep> result(ranks.size());
   for (const MatchedCollective& collective : collectives) {
     for (const auto& member : collective.members) {
-      if (static_cast<size_t>(member.rank_index) != rank_index || member.exposed_wait_ns <= 0) {
-        continue;
-      }
+      if (member.exposed_wait_ns <= 0) continue;
+      const auto rank = static_cast<size_t>(member.rank_index);
       const auto use = static_cast<size_t>(member.use);
       const auto latest = static_cast<size_t>(collective.members.back().rank_index);
-      result[ranks[rank_index].collectives[use].step][ranks[latest].rank] += member.exposed_wait_ns;
+      result[rank][ranks[rank].collectives[use].step][ranks[latest].rank] += member.exposed_wait_ns;
     }
   }
   return result;
@@ -47,6 +46,16 @@ class RankOutliers {
     const auto middle = static_cast<double>(middle_);
     limit_ = middle + std::max(kLeastExcess * middle,
                                kDeviations * std::max(kNormal * spread, 0.01 * middle));
+    std::vector<const StepFacts*> usual;
+    std::vector<int64_t> kernels;
+    for (const StepFacts& step : rank.steps) {
+      if (static_cast<double>(step.duration_ns) > limit_) continue;
+      usual.push_back(&step);
+      kernels.push_back(step.kernels);
+    }
+    if (usual.size() == rank.steps.size()) return;
+    usual_parts_ = median_parts(usual);
+    usual_kernels_ = median(kernels);
   }
 
   void add_to(std::vector<OutlierStep>& out, const WaitsByStep& waits) const {
@@ -62,20 +71,10 @@ class RankOutliers {
   }
 
  private:
-  bool ordinary(size_t step) const {
-    return static_cast<double>(rank_.steps[step].duration_ns) <= limit_;
-  }
-
   void explain(size_t index, const WaitsByStep& waits, OutlierStep& outlier) const {
     const StepFacts& step = rank_.steps[index];
-    std::vector<const StepFacts*> usual;
-    std::vector<int64_t> kernels;
-    for (size_t i = 0; i < rank_.steps.size(); ++i) {
-      if (!ordinary(i)) continue;
-      usual.push_back(&rank_.steps[i]);
-      kernels.push_back(rank_.steps[i].kernels);
-    }
-    const std::vector<StepPart> mine = step_parts(step), others = median_parts(usual);
+    const std::vector<StepPart> mine = step_parts(step);
+    const std::vector<StepPart>& others = usual_parts_;
     size_t best = 0;
     for (size_t i = 1; i < mine.size(); ++i) {
       // The allocator's calls are a part of the host's time, and explain it.
@@ -100,7 +99,7 @@ class RankOutliers {
       outlier.evidence += format(" in %lld calls", static_cast<long long>(step.allocator_calls));
     }
     if (outlier.cause == "compute") {
-      outlier.evidence += step.kernels == median(kernels)
+      outlier.evidence += step.kernels == usual_kernels_
                               ? ", by the same number of kernels: a lower clock or another job"
                               : ", by another number of kernels: other work";
     }
@@ -123,6 +122,8 @@ class RankOutliers {
   const int32_t rank_index_;
   int64_t middle_ = 0;
   double limit_ = 0;
+  std::vector<StepPart> usual_parts_;  // of the steps that do not stand out
+  int64_t usual_kernels_ = 0;
 };
 
 }  // namespace
@@ -130,9 +131,10 @@ class RankOutliers {
 std::vector<OutlierStep> find_outliers(const std::vector<RankFacts>& ranks,
                                        const std::vector<MatchedCollective>& collectives) {
   std::vector<OutlierStep> result;
+  const std::vector<WaitsByStep> waits = waits_of(ranks, collectives);
   for (size_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i].steps.size() < kFewestSteps) continue;
-    RankOutliers(ranks[i], static_cast<int32_t>(i)).add_to(result, waits_of(ranks, i, collectives));
+    RankOutliers(ranks[i], static_cast<int32_t>(i)).add_to(result, waits[i]);
   }
   return result;
 }

@@ -3,6 +3,7 @@
 #include <cctype>
 #include <map>
 #include <string_view>
+#include <utility>
 
 #include "analysis/rank_parts.h"
 
@@ -64,6 +65,7 @@ class Groups {
     for (const ProcessGroup& group : timeline.groups) {
       const int32_t size = group.size > 0 ? group.size : static_cast<int32_t>(group.ranks.size());
       if (places_.try_emplace({group.name, group.ranks}, next()).second) {
+        note(group.name, group.ranks);
         out_.push_back({group.name, group.description, group.ranks, size});
       }
     }
@@ -80,28 +82,44 @@ class Groups {
       const int32_t size = collective.group_size > 0
                                ? collective.group_size
                                : static_cast<int32_t>(collective.ranks.size());
+      note(name, collective.ranks);
       out_.push_back({name, "", collective.ranks, size});
     }
     return it->second;
   }
 
  private:
+  // The groups of one name, as places in `out_`.
+  struct Named {
+    int32_t first = -1, unlisted = -1;  // of those whose ranks are not known
+    std::map<std::vector<int32_t>, int32_t> listed;
+  };
+
   int32_t next() const { return static_cast<int32_t>(out_.size()); }
+  void note(const std::string& name, const std::vector<int32_t>& ranks) {
+    Named& named = named_[name];
+    if (named.first < 0) named.first = next();
+    if (!ranks.empty()) named.listed.emplace(ranks, next());
+    if (ranks.empty() && named.unlisted < 0) named.unlisted = next();
+  }
   int32_t declared(const std::string& name, const std::vector<int32_t>& ranks) {
-    for (size_t i = 0; i < out_.size(); ++i) {
-      if (out_[i].name != name || name.empty()) continue;
-      if (ranks.empty() || out_[i].ranks == ranks) return static_cast<int32_t>(i);
-      if (out_[i].ranks.empty()) {
-        out_[i].ranks = ranks, out_[i].size = static_cast<int32_t>(ranks.size());
-        return static_cast<int32_t>(i);
-      }
-    }
-    return -1;
+    const auto known = named_.find(name);
+    if (known == named_.end() || name.empty()) return -1;
+    Named& named = known->second;
+    if (ranks.empty()) return named.first;
+    const auto same = named.listed.find(ranks);
+    if (same != named.listed.end()) return same->second;
+    if (named.unlisted < 0) return -1;
+    GroupUse& group = out_[static_cast<size_t>(named.unlisted)];
+    group.ranks = ranks, group.size = static_cast<int32_t>(ranks.size());
+    named.listed.emplace(ranks, named.unlisted);
+    return std::exchange(named.unlisted, -1);
   }
 
   const RankTimeline& timeline_;
   std::vector<GroupUse>& out_;
   std::map<std::pair<std::string, std::vector<int32_t>>, int32_t> places_;
+  std::map<std::string, Named> named_;
 };
 
 // Of `interval`, what no compute covers. `first` moves on with intervals in order of begin.

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "analysis/breakdown.h"
+#include "analysis/kernel_class.h"
 #include "analysis/memory_facts.h"
+#include "analysis/path_facts.h"
 #include "timeline/timeline.h"
 
 namespace vitrine {
@@ -21,20 +23,6 @@ namespace vitrine {
 enum class Phase : uint8_t { kForward, kBackward, kOptimizer, kOther };
 constexpr int kPhases = 4;
 const char* phase_name(Phase phase);  // "forward", ...
-
-enum class KernelClass : uint8_t {
-  kMatmul,
-  kAttention,
-  kConvolution,
-  kNormalisation,
-  kElementwise,
-  kReduction,
-  kEmbedding,
-  kOptimizer,
-  kOther
-};
-constexpr int kKernelClasses = 9;
-const char* kernel_class_name(KernelClass kind);  // "matrix product", ...
 
 // Why a device did nothing.
 enum class IdleCause : uint8_t {
@@ -58,9 +46,10 @@ using IdleByCause = std::array<int64_t, kIdleCauses>;
 
 struct Gap {
   int64_t begin_ns = 0, duration_ns = 0;
-  IdleCause cause = IdleCause::kUnknown;
+  IdleCause cause = IdleCause::kUnknown;  // of most of it
   std::string what;  // the call, region or operator on the host that took the time; "" = none
   int32_t step = -1;
+  int64_t cause_ns = 0;  // of the duration, what is of that cause
 };
 
 struct KernelRow {
@@ -107,9 +96,7 @@ struct StepFacts {
   std::string name;  // "ProfilerStep#4", "step 4"
   int32_t step = -1;
   int64_t start_ns = 0, duration_ns = 0;  // on the host
-  // Of the window on the host. Here, in `device` and in RankFacts::total, waits for data are part
-  // of what is idle (data_wait_ns is 0): idle_by_cause tells them.
-  Breakdown time;
+  Breakdown time;                         // of the window on the host
   // Device work launched in this step, wherever in time it ran; as the Breakdown of its own window.
   // Work that was launched before the recording began is in no step.
   Breakdown device;
@@ -178,6 +165,7 @@ struct RankFacts {
   std::vector<GroupUse> groups;
   std::vector<CollectiveUse> collectives;  // by start
   LaunchFacts launch;
+  PathFacts critical_path;
   std::vector<WorkPiece> work;  // by start; at most 20000
   int64_t recompute_ns = 0;
   std::string recompute_evidence;  // how it was seen; "" = not seen

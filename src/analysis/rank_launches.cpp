@@ -2,19 +2,12 @@
 #include <algorithm>
 
 #include "analysis/rank_parts.h"
+#include "analysis/statistics.h"
 
 namespace vitrine {
 namespace {
 
 constexpr int64_t kShortNs = 10000;
-
-int64_t quantile(std::vector<int64_t>& values, double share) {
-  if (values.empty()) return 0;
-  const auto place = static_cast<size_t>(share * static_cast<double>(values.size() - 1) + 0.5);
-  const auto at = values.begin() + static_cast<ptrdiff_t>(place);
-  std::nth_element(values.begin(), at, values.end());
-  return *at;
-}
 
 // At each launch: kernels launched before it and not begun, and whether the device is idle.
 void measure_queue(const RankParts& view, LaunchFacts& out) {
@@ -74,9 +67,9 @@ void measure_launches(const RankParts& view, RankFacts& facts) {
     out.graph_launches += launch.graph;
     calls.push_back(launch.end - launch.begin);
   }
-  out.delay_median_ns = quantile(delays, 0.5), out.delay_p90_ns = quantile(delays, 0.9);
-  out.kernel_median_ns = quantile(durations, 0.5);
-  out.launch_median_ns = quantile(calls, 0.5);
+  out.delay_median_ns = median(delays), out.delay_p90_ns = quantile(std::move(delays), 0.9);
+  out.kernel_median_ns = median(std::move(durations));
+  out.launch_median_ns = median(std::move(calls));
   measure_queue(view, out);
 }
 

@@ -8,36 +8,52 @@
 namespace vitrine {
 namespace {
 
-// Compute of `rank` within [begin, end) of its own clock, from its coarse pieces of work.
-int64_t compute_inside(const RankFacts& rank, int64_t begin, int64_t end) {
-  const auto first = std::lower_bound(
-      rank.work.begin(), rank.work.end(), begin, [](const WorkPiece& piece, int64_t time) {
-        return piece.end_ns <= time;
-      });
-  double busy = 0;
-  for (auto piece = first; piece != rank.work.end() && piece->begin_ns < end; ++piece) {
-    const int64_t length = piece->end_ns - piece->begin_ns;
-    if (length <= 0) continue;
-    const int64_t common = std::min(end, piece->end_ns) - std::max(begin, piece->begin_ns);
-    busy += static_cast<double>(piece->busy_ns) *
-            static_cast<double>(std::max<int64_t>(0, common)) / static_cast<double>(length);
+// A rank's coarse pieces of work, to be asked by time. They come by begin; a later one may end
+// before an earlier one, so the search goes by the latest end so far.
+class Work {
+ public:
+  explicit Work(const RankFacts& rank) : pieces_(rank.work) {
+    int64_t latest = std::numeric_limits<int64_t>::min();
+    for (const WorkPiece& piece : pieces_) {
+      ends_.push_back(latest = std::max(latest, piece.end_ns));
+    }
   }
-  return static_cast<int64_t>(busy);
-}
+  bool empty() const { return pieces_.empty(); }
+  // Compute within [begin, end) of the rank's own clock.
+  int64_t compute_inside(int64_t begin, int64_t end) const {
+    const auto first = std::upper_bound(ends_.begin(), ends_.end(), begin);
+    double busy = 0;
+    for (auto piece = pieces_.begin() + (first - ends_.begin());
+         piece != pieces_.end() && piece->begin_ns < end;
+         ++piece) {
+      const int64_t length = piece->end_ns - piece->begin_ns;
+      if (length <= 0) continue;
+      const int64_t common = std::min(end, piece->end_ns) - std::max(begin, piece->begin_ns);
+      busy += static_cast<double>(piece->busy_ns) *
+              static_cast<double>(std::max<int64_t>(0, common)) / static_cast<double>(length);
+    }
+    return static_cast<int64_t>(busy);
+  }
 
-int64_t exposed_wait(const RankFacts& rank, const CollectiveUse& use, int64_t wait) {
+ private:
+  const std::vector<WorkPiece>& pieces_;
+  std::vector<int64_t> ends_;
+};
+
+int64_t exposed_wait(const Work& work, const CollectiveUse& use, int64_t wait) {
   const int64_t exposed = std::min(use.exposed_ns, use.duration_ns);
   const int64_t transfer = use.duration_ns - wait;
   const int64_t least = std::max<int64_t>(0, exposed - transfer);
   const int64_t most = std::min(wait, exposed);
-  if (rank.work.empty()) return least;
-  const int64_t open = wait - compute_inside(rank, use.start_ns, use.start_ns + wait);
+  if (work.empty()) return least;
+  const int64_t open = wait - work.compute_inside(use.start_ns, use.start_ns + wait);
   return std::clamp(open, least, most);
 }
 
 }  // namespace
 
 void tell_waits(const std::vector<RankFacts>& ranks, std::vector<MatchedCollective>& collectives) {
+  const std::vector<Work> work(ranks.begin(), ranks.end());
   for (MatchedCollective& collective : collectives) {
     auto& members = collective.members;
     int64_t latest = std::numeric_limits<int64_t>::min();
@@ -56,9 +72,9 @@ void tell_waits(const std::vector<RankFacts>& ranks, std::vector<MatchedCollecti
     for (auto& member : members) {
       const int64_t duration = member.end_ns - member.start_ns;
       member.wait_ns = std::clamp<int64_t>(latest - member.start_ns, 0, duration - quickest);
-      const RankFacts& rank = ranks[static_cast<size_t>(member.rank_index)];
-      const CollectiveUse& use = rank.collectives[static_cast<size_t>(member.use)];
-      member.exposed_wait_ns = exposed_wait(rank, use, member.wait_ns);
+      const auto rank = static_cast<size_t>(member.rank_index);
+      const CollectiveUse& use = ranks[rank].collectives[static_cast<size_t>(member.use)];
+      member.exposed_wait_ns = exposed_wait(work[rank], use, member.wait_ns);
       collective.transfer_ns = std::min(collective.transfer_ns, duration - member.wait_ns);
     }
   }

@@ -170,13 +170,21 @@ int cut(const CutArguments& a) {
     throw UsageError("say what to keep: --step, --from and --to, or --rank");
   }
   std::vector<std::string> files = trace_files(a.paths, true);
+  std::set<std::string> merged;  // files of several ranks, of which some are chosen
   if (!a.ranks.empty()) {
     std::vector<std::string> chosen;
     std::vector<std::string> found;
     for (const std::string& file : files) {
-      const int32_t rank = read_timelines({file, InputKind::kKineto, 0}).front().rank;
-      found.push_back(std::to_string(rank));
-      if (std::find(a.ranks.begin(), a.ranks.end(), rank) != a.ranks.end()) chosen.push_back(file);
+      const std::vector<RankTimeline> timelines = read_timelines({file, InputKind::kKineto, 0});
+      bool wanted = false;
+      for (const RankTimeline& timeline : timelines) {
+        found.push_back(std::to_string(timeline.rank));
+        wanted =
+            wanted || std::find(a.ranks.begin(), a.ranks.end(), timeline.rank) != a.ranks.end();
+      }
+      if (!wanted) continue;
+      chosen.push_back(file);
+      if (timelines.size() > 1) merged.insert(file);
     }
     if (chosen.empty())
       throw UsageError("--rank chooses none of the ranks that are there: " + join(found, ", "));
@@ -191,14 +199,22 @@ int cut(const CutArguments& a) {
                        "; cut them one by one");
     }
   }
-  if (folder) fs::create_directories(a.output);
+  std::error_code error;
+  const bool made = folder && fs::create_directories(a.output, error);
+  if (folder && error) throw IoError("cannot create " + a.output + ": " + error.message());
   for (const std::string& file : files) {
     const std::string output =
         folder ? (fs::path(a.output) / fs::path(file).filename()).string() : a.output;
-    std::error_code error;
     if (fs::equivalent(file, output, error))
       throw UsageError(output + " is the input itself; write elsewhere");
-    const CutResult result = cut_trace(file, options, output);
+    options.ranks = merged.contains(file) ? a.ranks : std::vector<int32_t>{};
+    CutResult result;
+    try {
+      result = cut_trace(file, options, output);
+    } catch (...) {
+      if (made) fs::remove(a.output, error);  // where nothing was written into it yet
+      throw;
+    }
     warn_damaged(result.events_damaged, file);
     std::printf("%s: %lld of %lld events\n",
                 output.c_str(),
@@ -208,15 +224,37 @@ int cut(const CutArguments& a) {
   return 0;
 }
 
+// Of two files of one rank only the first was read; which of them is wanted is not ours to say.
+void refuse_second_files(const std::vector<std::string>& files,
+                         const std::set<std::string>& taken,
+                         const std::vector<std::string>& warnings) {
+  for (const std::string& file : files) {
+    if (taken.contains(file)) continue;
+    const bool unreadable =
+        std::any_of(warnings.begin(), warnings.end(), [&](const std::string& warning) {
+          return warning.starts_with("left out: ") && warning.find(file) != std::string::npos;
+        });
+    if (unreadable) continue;
+    throw UsageError(file +
+                     " is of a rank that another of the files is of too (the warning above says "
+                     "which): a merge takes one file a rank, such as those of one recording");
+  }
+}
+
 int merge(const std::vector<std::string>& paths, const std::string& output) {
   const std::vector<std::string> files = trace_files(paths, true);
   const JobFacts job = inspect_job(files);
   std::vector<MergeInput> inputs;
+  std::set<std::string> merged;
   for (size_t i = 0; i < job.ranks.size(); ++i) {
     const RankFacts& rank = job.ranks[i];
     std::error_code error;
     if (fs::equivalent(rank.path, output, error))
       throw UsageError(output + " is one of the inputs; write elsewhere");
+    if (!merged.insert(rank.path).second) {
+      throw UsageError(rank.path +
+                       " holds several ranks already; merge takes the ranks' own files");
+    }
     inputs.push_back({rank.path, rank.rank, job.clocks[i].offset_ns});
     std::printf("rank %d: moved by %s (%s)\n",
                 rank.rank,
@@ -225,6 +263,7 @@ int merge(const std::vector<std::string>& paths, const std::string& output) {
   }
   for (const std::string& warning : job.warnings)
     std::fprintf(stderr, "warning: %s\n", warning.c_str());
+  refuse_second_files(files, merged, job.warnings);
   const MergeResult result = merge_traces(inputs, output);
   warn_damaged(result.events_damaged, output);
   std::printf("%s: %zu ranks, %lld events\n",

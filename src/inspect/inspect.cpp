@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/format.h"
+#include "inspect/job_sums.h"
 #include "readers/inputs.h"
 #include "readers/kineto.h"
 #include "readers/memory_snapshot.h"
@@ -41,13 +42,19 @@ Snapshot measured(const std::string& path) {
 // does not depend on who was quicker.
 struct Gathered {
   std::vector<std::vector<RankFacts>> ranks;
+  std::vector<std::vector<RankSums>> sums;  // as `ranks`
   std::vector<std::vector<Snapshot>> snapshots;
   std::vector<std::vector<Topology>> topologies;
   std::vector<std::vector<NcclFacts>> logs;
   std::vector<std::string> failures;  // "" = read
 
   explicit Gathered(size_t files)
-      : ranks(files), snapshots(files), topologies(files), logs(files), failures(files) {}
+      : ranks(files),
+        sums(files),
+        snapshots(files),
+        topologies(files),
+        logs(files),
+        failures(files) {}
 };
 
 // The timelines of a trace; everything else goes to `out`.
@@ -77,6 +84,7 @@ void take_one(const Input& input, size_t at, const InspectOptions& options, Gath
   try {
     timelines = read_one(input, at, out);
     for (const RankTimeline& timeline : timelines) {
+      out.sums[at].push_back(sums_of(timeline));
       out.ranks[at].push_back(measure_rank(timeline));
       out.ranks[at].back().path = input.path;
     }
@@ -124,6 +132,27 @@ std::vector<T> flatten(std::vector<std::vector<T>>& parts) {
   return out;
 }
 
+// All ranks whose sums fit beside those before them.
+std::vector<RankFacts> summable_ranks(Gathered& gathered, std::vector<std::string>& warnings) {
+  std::vector<RankFacts> out;
+  JobSums sums;
+  for (size_t at = 0; at < gathered.ranks.size(); ++at) {
+    for (size_t i = 0; i < gathered.ranks[at].size(); ++i) {
+      RankFacts& rank = gathered.ranks[at][i];
+      if (sums.add(gathered.sums[at][i])) {
+        out.push_back(std::move(rank));
+        continue;
+      }
+      warnings.push_back(
+          format("left out: rank %d of %s has times or bytes so large that those of all ranks "
+                 "can't be added up: the file is damaged",
+                 rank.rank,
+                 rank.path.c_str()));
+    }
+  }
+  return out;
+}
+
 // An allocator's own account is finer than the profiler's events: it replaces them.
 void give_snapshots(std::vector<Snapshot>& snapshots, JobFacts& job) {
   for (Snapshot& snapshot : snapshots) {
@@ -146,9 +175,7 @@ void give_snapshots(std::vector<Snapshot>& snapshots, JobFacts& job) {
 
 std::vector<RankTimeline> read_timelines(const Input& input) {
   if (input.kind == InputKind::kNsys) return read_nsys(input.path);
-  std::vector<RankTimeline> out;
-  out.push_back(read_kineto(input.path));
-  return out;
+  return read_kineto_ranks(input.path);
 }
 
 JobFacts inspect_job(const std::vector<std::string>& paths, const InspectOptions& options) {
@@ -160,11 +187,11 @@ JobFacts inspect_job(const std::vector<std::string>& paths, const InspectOptions
   Gathered gathered(list.inputs.size());
   read_all(list.inputs, options, gathered);
 
-  std::vector<RankFacts> ranks = flatten(gathered.ranks);
   std::vector<Snapshot> snapshots = flatten(gathered.snapshots);
   std::vector<Topology> topologies = flatten(gathered.topologies);
   std::vector<NcclFacts> logs = flatten(gathered.logs);
   std::vector<std::string> warnings = std::move(list.warnings);
+  std::vector<RankFacts> ranks = summable_ranks(gathered, warnings);
   for (const std::string& failure : gathered.failures) {
     if (failure.empty()) continue;
     if (ranks.empty() && snapshots.empty() && topologies.empty() && logs.empty()) {

@@ -3,6 +3,8 @@
 #include <map>
 
 #include "core/error.h"
+#include "core/format.h"
+#include "inspect/merged_ranks.h"
 #include "inspect/raw_trace.h"
 #include "inspect/trace_edit.h"
 #include "readers/decimal.h"
@@ -58,10 +60,28 @@ class Merger {
       put("{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":" + std::to_string(number) +
           ",\"tid\":0,\"args\":{\"sort_index\":" + std::to_string(number) + "}}");
     }
+    note(trace);
   }
+  // Of all ranks so far, for the reader that takes them apart again.
+  std::string ranks_text() const { return merged_ranks_text(ranks_); }
   MergeResult result() const { return {events_, damaged_}; }
 
  private:
+  void note(const RawTrace& trace) {
+    MergedRank rank;
+    rank.rank = rank_;
+    for (const auto& [pid, number] : pids_)
+      rank.processes.emplace_back(std::to_string(number), std::string(unquoted(pid)));
+    rank.offset_ns = shift_ns_;
+    rank.header = "{";
+    if (trace.base_ns() != 0)
+      rank.header += "\"baseTimeNanoseconds\": " + std::to_string(trace.base_ns());
+    for (const auto& [key, text] : trace.header())
+      rank.header += (rank.header.size() > 1 ? ", \"" : "\"") + key + "\": " + text;
+    rank.header += "}";
+    ranks_.push_back(std::move(rank));
+  }
+
   int64_t pid_of(std::string_view token) {
     const auto [it, fresh] = pids_.emplace(std::string(token), 0);
     if (fresh) {
@@ -117,17 +137,47 @@ class Merger {
   int64_t shift_ns_ = 0, events_ = 0, damaged_ = 0;
   std::map<std::string, int64_t> pids_;
   std::map<int64_t, bool> named_;
+  std::vector<MergedRank> ranks_;
   Numbers correlations_, flows_, externals_;
 };
 
 }  // namespace
 
+namespace {
+
+void refuse_repeated(const std::vector<MergeInput>& inputs) {
+  std::map<int32_t, std::string> seen;
+  for (const MergeInput& input : inputs) {
+    const auto [it, added] = seen.try_emplace(input.rank, input.path);
+    if (added) continue;
+    throw ConfigError(
+        format("%s and %s are both of rank %d, and can't stand side by side in one "
+               "trace: give one file a rank",
+               it->second.c_str(),
+               input.path.c_str(),
+               input.rank));
+  }
+}
+
+void refuse_merged(const RawTrace& trace) {
+  for (const auto& [key, text] : trace.header()) {
+    if (key != kMergedRanksKey) continue;
+    throw ConfigError(trace.path() +
+                      " holds several ranks already: merge the ranks' own files, or cut single "
+                      "ranks out of it first (vitrine trace cut --rank N)");
+  }
+}
+
+}  // namespace
+
 MergeResult merge_traces(const std::vector<MergeInput>& inputs, const std::string& output) {
   if (inputs.empty()) throw IoError("no trace to merge");
+  refuse_repeated(inputs);
   TextSink sink(output);
   Merger merger(sink);
   for (size_t i = 0; i < inputs.size(); ++i) {
     const RawTrace trace(inputs[i].path);
+    refuse_merged(trace);
     if (i == 0) {
       sink << "{\n";
       for (const auto& [key, text] : trace.header()) {
@@ -142,7 +192,7 @@ MergeResult merge_traces(const std::vector<MergeInput>& inputs, const std::strin
     }
     merger.add(trace, inputs[i]);
   }
-  sink << "\n]\n}\n";
+  sink << "\n],\n\"" << kMergedRanksKey << "\": " << merger.ranks_text() << "\n}\n";
   sink.finish();
   return merger.result();
 }

@@ -13,9 +13,11 @@ constexpr double kTensorExposed = 0.30;
 
 bool is_norm(const std::string& name) {
   return name == "rms_norm" || name == "layer_norm" || name == "add_rms_norm" ||
-         name == "add_layer_norm";
+         name == "add_layer_norm" || name == "eager_rms_norm";
 }
-bool is_activation(const std::string& name) { return name == "swiglu" || name == "gelu"; }
+bool is_activation(const std::string& name) {
+  return name == "swiglu" || name == "gelu" || name == "gated_product" || name == "eager_swiglu";
+}
 
 // How long the card waits while the host issues work: nothing where the card is far behind, all
 // where the host is; where both take as long, waits of single operations add up, as neither is
@@ -104,7 +106,8 @@ BlockCost block_cost(const ShardBlock& block,
   const bool full = strategy.recompute == Recompute::kFull && block.output_bytes > 0;
   const GroupPlace tensor = place_group(cluster, strategy.mesh.tensor, 1);
   const GroupPlace context = place_group(cluster, strategy.mesh.context, strategy.mesh.tensor);
-  const GroupPlace expert = place_group(cluster, strategy.expert, strategy.mesh.tensor);
+  // Experts are not cut by tensor ranks: a group is of neighbours.
+  const GroupPlace expert = place_group(cluster, strategy.expert, 1);
   BlockCost cost;
   int forward_launches = 0, backward_launches = 0, recompute_launches = 0;
   double forward_busy = 0, backward_busy = 0, recompute_busy = 0;
@@ -142,9 +145,12 @@ BlockCost block_cost(const ShardBlock& block,
     const GroupPlace group = traffic.group == PlanGroup::kTensor    ? tensor
                              : traffic.group == PlanGroup::kContext ? context
                                                                     : expert;
-    double there = collective_ns(cluster, traffic.forward, traffic.forward_bytes, group);
+    double there =
+        collective_ns(cluster, traffic.forward, traffic.forward_bytes, group, traffic.copies);
     double back_ns =
-        back ? collective_ns(cluster, traffic.backward, traffic.backward_bytes, group) : 0;
+        back ? collective_ns(
+                   cluster, traffic.backward, traffic.backward_bytes, group, traffic.copies)
+             : 0;
     const double sent =
         traffic.forward_bytes * (again ? 2 : 1) + (back ? traffic.backward_bytes : 0);
     if (traffic.group == PlanGroup::kTensor) {

@@ -48,7 +48,8 @@ double ring_bandwidth(const Cluster& cluster, GroupPlace group) {
   return std::max(bandwidth, 1.0);
 }
 
-double collective_ns(const Cluster& cluster, PlanCollective kind, double bytes, GroupPlace group) {
+double collective_ns(
+    const Cluster& cluster, PlanCollective kind, double bytes, GroupPlace group, double copies) {
   if (group.ranks <= 1 || kind == PlanCollective::kNone) return 0;
   const double n = group.ranks, nodes = group.nodes();
   const double bandwidth = ring_bandwidth(cluster, group) * cluster.efficiency.communication;
@@ -59,8 +60,11 @@ double collective_ns(const Cluster& cluster, PlanCollective kind, double bytes, 
   double rate = bandwidth;
   if (kind == PlanCollective::kAllToAll && nodes > 1) {
     // What leaves the node goes over the rank's own network card; the rest over the link.
-    const double outside = bytes * (n - group.per_node) / n;
-    const double inside = bytes - outside;
+    // Of `copies` copies, those for one other node are sent once.
+    const double reached =
+        nodes * (1 - std::pow(1 - 1 / nodes, copies)) / std::min(copies, nodes * copies);
+    const double outside = bytes * reached * (nodes - 1) / nodes;
+    const double inside = bytes * (n - 1) / n;
     const double link = over_pcie(cluster, group) ? cluster.pcie_bytes_per_s * kPcieShare
                                                   : cluster.link_bytes_per_s * kLinkShare;
     moved = 1;

@@ -18,7 +18,10 @@ GroupPlace place_group(const Cluster& cluster, int ranks, int64_t stride);
 // group, the best of NCCL's protocols (LL, LL128, Simple) over rings, and over trees for all-reduce
 // on several nodes, when nothing else uses the links. Constants: NCCL 2.2x src/graph/tuning.cc, as
 // far as they are public facts; link efficiencies as nccl-tests measures them on DGX machines.
-double collective_ns(const Cluster& cluster, PlanCollective kind, double bytes, GroupPlace group);
+// `copies` (all-to-all): that many of an element's copies go to ranks drawn at random; those for
+// one node cross the network once (DeepEP, HybridEP).
+double collective_ns(
+    const Cluster& cluster, PlanCollective kind, double bytes, GroupPlace group, double copies = 1);
 
 // Bus bandwidth that rings of the group reach with large buffers, bytes/s.
 double ring_bandwidth(const Cluster& cluster, GroupPlace group);

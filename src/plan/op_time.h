@@ -28,7 +28,7 @@ struct CardModel {
   int multiprocessors = 0;
   Efficiency efficiency;
   bool narrow_products = false;  // fp8, fp4: operands are cast before each product
-  bool fused = true, fused_norm = true, fused_softmax = true;
+  bool fused = true, fused_softmax = true;
   // Of the efficiency of large products, what fused attention reaches forward and backward.
   double attention_forward = 0.8, attention_backward = 0.65;
 };

@@ -43,6 +43,7 @@ OpSignature infer_scored(const Attrs& attrs, Types in) {
   const int64_t out = heads * whole("scored_attention", attrs, "head_dim", 1);
   const Shape scores{s[0], heads, s[1], s[1]};
   OpSignature g{.out = {{s.with_last(out), in[0].dtype}}, .saved = {{scores, in[0].dtype}}};
+  if (attrs.integer("eager", 0) == 1) g.saved.push_back({scores, DType::kF32});
   if (attrs.number("dropout", 0) > 0) {
     g.saved.push_back({scores, DType::kU8});
     g.saved.push_back({scores, in[0].dtype});
@@ -216,9 +217,25 @@ OpSignature infer_pack(const Attrs& attrs, Types in) {
 }
 OpSignature infer_add_rows(const Attrs&, Types in) { return {.out = {in[0]}, .saved = {}}; }
 
+// Single steps of a framework instead of one kernel keep what lies between them.
+OpSignature infer_eager_norm(const Attrs&, Types in) {
+  return {.out = {in[0]}, .saved = {{in[0].shape, DType::kF32}, in[0]}};
+}
+OpSignature infer_eager_swiglu(const Attrs&, Types in) {
+  const TensorType half{in[0].shape.with_last(in[0].shape[-1] / 2), in[0].dtype};
+  return {.out = {half}, .saved = {half}};
+}
+OpSignature infer_gated(const Attrs&, Types in) { return {.out = {in[0]}, .saved = {in[0]}}; }
+Cost eager_cost(const Attrs&, Types in) {
+  return {element_count(in[0]), 2 * sum_bytes(in.first(1)), false};
+}
+
 std::vector<OpDef> plan_ops() {
   return {
+      {"eager_rms_norm", 2, 2, 3, 2, 0, infer_eager_norm, eager_cost, eager_cost},
+      {"eager_swiglu", 1, 1, 1, 1, 0, infer_eager_swiglu, eager_cost, eager_cost},
       {"pack", 2, 2, 3, 0, 0, infer_pack, one_pass<infer_pack>, one_pass<infer_pack>},
+      {"gated_product", 2, 2, 3, 3, 0, infer_gated, eager_cost, activation_backward},
       {"add_rows",
        2,
        2,
@@ -277,8 +294,10 @@ NodeTraffic node_traffic(const OpDef& op, const Attrs& attrs, Types in) {
     const double moved = attrs.number("tokens") * number(in[0].shape[-1]) *
                          number(static_cast<int64_t>(dtype_bytes(in[0].dtype)));
     both(PlanGroup::kExpert, C::kAllToAll, C::kAllToAll, moved);
+    t.copies = attrs.number("copies", 1);
   } else if (op.name == "combine" && attrs.integer("ranks") > 1) {
     both(PlanGroup::kExpert, C::kAllToAll, C::kAllToAll, bytes);
+    t.copies = attrs.number("copies", 1);
   } else if (op.name == "flash_attention" && attrs.integer("context", 1) > 1) {
     // Keys and values of every rank pass by; their gradients go the same way back.
     const int64_t kv = attrs.integer("kv_heads");

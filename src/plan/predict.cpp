@@ -2,7 +2,6 @@
 #include "plan/predict.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -84,30 +83,43 @@ void Planner::set_efficiency(const Efficiency& efficiency) {
   costs_.clear();
 }
 
+namespace {
+
+// The strategy with everything as by default that the costs of a block do not depend on: what is
+// forgotten here costs time, not correctness.
+ClusterStrategy cost_key(const ClusterStrategy& strategy) {
+  const ClusterStrategy plain;
+  ClusterStrategy s = strategy;
+  s.mesh.data = s.mesh.pipeline = 1;
+  s.zero_stage = plain.zero_stage;
+  s.shard_group = plain.shard_group;
+  s.global_batch = plain.global_batch;
+  s.pipeline = plain.pipeline;
+  s.interleave = plain.interleave;
+  s.optimizer_tier = s.gradient_tier = s.parameter_tier = s.activation_tier = Tier::kDevice;
+  s.quantized_gather = s.quantized_reduce = false;
+  s.overlap_reduce = s.overlap_gather = true;
+  s.reduce_each_micro_batch = plain.reduce_each_micro_batch;
+  return s;
+}
+
+// And that their tapes do not depend on.
+ClusterStrategy shape_key(const ClusterStrategy& strategy) {
+  ClusterStrategy s = strategy;
+  s.recompute = Recompute::kNone;
+  if (s.precision != Precision::kF32) s.precision = Precision::kBF16;
+  s.overlap_tensor = s.graphs = false;
+  s.attention_generation = 0;
+  return s;
+}
+
+}  // namespace
+
 const Planner::Blocks& Planner::blocks(const ClusterStrategy& s) {
-  // Unused places are 0.
-  const ShapeKey shapes = {s.mesh.tensor,
-                           s.mesh.context,
-                           s.expert,
-                           s.micro_batch,
-                           s.sequence,
-                           s.sequence_parallel,
-                           s.precision == Precision::kF32,
-                           s.flash_attention,
-                           s.fused,
-                           s.loss_chunk_rows,
-                           std::bit_cast<int64_t>(s.imbalance)};
-  const CostKey key = {shapes,
-                       {static_cast<int64_t>(s.recompute),
-                        static_cast<int64_t>(s.precision),
-                        s.overlap_tensor,
-                        s.graphs,
-                        s.fused_norm,
-                        s.fused_softmax,
-                        s.attention_generation}};
+  const ClusterStrategy key = cost_key(s);
   auto& entry = costs_[key];
   if (!entry) {
-    auto& shard = shards_[shapes];
+    auto& shard = shards_[shape_key(key)];
     if (!shard) shard = std::make_shared<const ShardModel>(shard_model(model_, s));
     auto made = std::make_shared<Blocks>();
     made->shard = shard;
@@ -138,12 +150,12 @@ Shards shards_of(const ClusterStrategy& s, const Cluster& cluster) {
   Shards shards;
   const int64_t ranks = static_cast<int64_t>(s.mesh.data) * s.mesh.context;
   shards.dense = ranks;
-  shards.expert = std::max<int64_t>(1, ranks / s.expert);
+  shards.expert = std::max<int64_t>(1, ranks * s.mesh.tensor / s.expert);
   shards.dense_values = s.shard_group > 0 ? std::min(s.shard_group, ranks) : ranks;
-  shards.expert_values = std::max<int64_t>(1, shards.dense_values / s.expert);
+  shards.expert_values = std::max<int64_t>(1, shards.dense_values * s.mesh.tensor / s.expert);
   const int64_t t = s.mesh.tensor;
   shards.dense_group = place_group(cluster, static_cast<int>(ranks), t);
-  shards.expert_group = place_group(cluster, static_cast<int>(shards.expert), t * s.expert);
+  shards.expert_group = place_group(cluster, static_cast<int>(shards.expert), s.expert);
   shards.values_group = place_group(cluster, static_cast<int>(shards.dense_values), t);
   shards.replica_group =
       place_group(cluster, static_cast<int>(ranks / shards.dense_values), t * shards.dense_values);

@@ -2,7 +2,6 @@
 // of.
 #pragma once
 
-#include <array>
 #include <map>
 #include <memory>
 #include <string>
@@ -117,15 +116,12 @@ class Planner {
   const Cluster& cluster() const { return cluster_; }
 
  private:
-  // What of a strategy the shapes of blocks depend on, and what their costs do besides.
-  using ShapeKey = std::array<int64_t, 16>;
-  using CostKey = std::pair<ShapeKey, std::array<int64_t, 12>>;
   std::vector<StageMemory> memory_of(const Blocks& blocks, const ClusterStrategy& strategy) const;
 
   ModelShape model_;
   Cluster cluster_;
-  std::map<ShapeKey, std::shared_ptr<const ShardModel>> shards_;
-  std::map<CostKey, std::shared_ptr<const Blocks>> costs_;
+  std::map<ClusterStrategy, std::shared_ptr<const ShardModel>> shards_;
+  std::map<ClusterStrategy, std::shared_ptr<const Blocks>> costs_;
 };
 
 // Chunks of a stage (virtual stages); 1 without a pipeline.

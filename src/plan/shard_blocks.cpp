@@ -117,6 +117,7 @@ Value Recorder::linear(
 Value Recorder::norm(TapeBuilder& tape, const StackShape& k, const std::string& name, Value x) {
   const int64_t width = tape.shape(x)[-1];
   const Value w = parameter(tape, name, {width});
+  if (!k.layer_norm && !s_.fused && !s_.fused_norm) return tape.apply("eager_rms_norm", {}, {x, w});
   if (!k.layer_norm) return nn::rms_norm(tape, x, w);
   return nn::layer_norm(tape, x, w, parameter(tape, name + "_bias", {width}));
 }
@@ -150,6 +151,7 @@ Value Recorder::leave(TapeBuilder& tape, Value x) {
 }
 
 Value Recorder::act(TapeBuilder& tape, const StackShape& k, Value x) {
+  if (k.gated && !s_.fused) return tape.apply("eager_swiglu", {}, {x});
   if (k.gated) return nn::swiglu(tape, x);
   return nn::gelu(tape, x, nn::GeluForm::kTanh);
 }
@@ -183,7 +185,8 @@ Value Recorder::attention(TapeBuilder& tape, const StackShape& k, Value normed, 
                        {{"heads", number(heads)},
                         {"kv_heads", number(kv)},
                         {"head_dim", number(k.head_dim)},
-                        {"dropout", k.dropout}},
+                        {"dropout", k.dropout},
+                        {"eager", s_.fused || s_.fused_softmax ? 0.0 : 1.0}},
                        {qkv});
   }
   return leave(tape, linear(tape, "wo", mixed, k.hidden, k.o_bias));
@@ -216,9 +219,16 @@ Value Recorder::dense_mlp(
     TapeBuilder& tape, const StackShape& k, Value normed, int64_t ffn, const char* at) {
   const std::string name = at;
   const int64_t width = ceil_div(ffn, t_);
-  const Value up =
-      linear(tape, name + "_up", enter(tape, normed), (k.gated ? 2 : 1) * width, k.mlp_bias);
-  return leave(tape, linear(tape, name + "_down", act(tape, k, up), k.hidden, k.mlp_bias));
+  Value active;
+  if (k.gated && s_.gate_apart) {
+    const Value gate = linear(tape, name + "_gate", enter(tape, normed), width, k.mlp_bias);
+    const Value up = linear(tape, name + "_up", enter(tape, normed), width, k.mlp_bias);
+    active = tape.apply("gated_product", {}, {gate, up});
+  } else {
+    const int64_t rows = (k.gated ? 2 : 1) * width;
+    active = act(tape, k, linear(tape, name + "_up", enter(tape, normed), rows, k.mlp_bias));
+  }
+  return leave(tape, linear(tape, name + "_down", active, k.hidden, k.mlp_bias));
 }
 
 Value Recorder::expert_mlp(TapeBuilder& tape, const StackShape& k, Value normed) {
@@ -231,15 +241,19 @@ Value Recorder::expert_mlp(TapeBuilder& tape, const StackShape& k, Value normed)
   // the tokens when the sequence is split, and all of them the same otherwise.
   const double rows = number(tape.shape(normed).rows() * k.experts_per_token) * s_.imbalance;
   const auto tokens = std::max<int64_t>(1, static_cast<int64_t>(rows));
-  const Value sent =
-      tape.apply("dispatch", {{"ranks", number(e)}, {"tokens", number(tokens)}}, {normed});
+  const Value sent = tape.apply(
+      "dispatch",
+      {{"ranks", number(e)}, {"tokens", number(tokens)}, {"copies", number(k.experts_per_token)}},
+      {normed});
   const Value w_up =
       parameter(tape, "experts_up", {local, (k.gated ? 2 : 1) * k.expert_ffn, k.hidden}, true);
   const Value w_down = parameter(tape, "experts_down", {local, k.hidden, k.expert_ffn}, true);
   const Value up = tape.apply("grouped_linear", {{"groups", number(local)}}, {sent, w_up});
   const Value down =
       tape.apply("grouped_linear", {{"groups", number(local)}}, {act(tape, k, up), w_down});
-  Value out = tape.apply("combine", {{"ranks", number(e)}}, {down, probs, normed});
+  Value out = tape.apply("combine",
+                         {{"ranks", number(e)}, {"copies", number(k.experts_per_token)}},
+                         {down, probs, normed});
   if (k.shared_ffn > 0)
     out = nn::add(tape, out, dense_mlp(tape, k, normed, k.shared_ffn, "shared"));
   return out;

@@ -39,14 +39,20 @@ Json strategy_json(const ClusterStrategy& s) {
           {"overlap_gather", s.overlap_gather},
           {"overlap_tensor", s.overlap_tensor},
           {"flash_attention", s.flash_attention},
+          {"attention_generation", s.attention_generation},
           {"fused", s.fused},
+          {"fused_norm", s.fused_norm},
+          {"fused_softmax", s.fused_softmax},
+          {"gate_apart", s.gate_apart},
           {"graphs", s.graphs},
           {"loss_chunk_rows", s.loss_chunk_rows},
           {"imbalance", s.imbalance},
           {"reduce_bucket", s.reduce_bucket},
           {"gather_bucket", s.gather_bucket},
           {"prefetch_elements", s.prefetch_elements},
-          {"reduce_each_micro_batch", s.reduce_each_micro_batch}};
+          {"gathers_per_block", s.gathers_per_block},
+          {"reduce_each_micro_batch", s.reduce_each_micro_batch},
+          {"all_reduce_gradients", s.all_reduce_gradients}};
 }
 
 ClusterStrategy strategy_from_json(const Json& json,
@@ -100,14 +106,20 @@ ClusterStrategy strategy_from_json(const Json& json,
   flag("overlap_gather", s.overlap_gather);
   flag("overlap_tensor", s.overlap_tensor);
   flag("flash_attention", s.flash_attention);
+  small("attention_generation", s.attention_generation);
   flag("fused", s.fused);
+  flag("fused_norm", s.fused_norm);
+  flag("fused_softmax", s.fused_softmax);
+  flag("gate_apart", s.gate_apart);
   flag("graphs", s.graphs);
   size("loss_chunk_rows", s.loss_chunk_rows);
   s.imbalance = reader.number("imbalance", s.imbalance);
   size("reduce_bucket", s.reduce_bucket);
   size("gather_bucket", s.gather_bucket);
   size("prefetch_elements", s.prefetch_elements);
+  small("gathers_per_block", s.gathers_per_block);
   flag("reduce_each_micro_batch", s.reduce_each_micro_batch);
+  flag("all_reduce_gradients", s.all_reduce_gradients);
   reader.finish();
   return s;
 }
@@ -128,15 +140,14 @@ std::string describe_strategy(const ClusterStrategy& s) {
   if (s.recompute != Recompute::kNone) {
     text += format(", %s recomputation", recompute_name(s.recompute));
   }
-  std::vector<std::string> away;
-  const std::pair<const char*, Tier> tiers[] = {{"optimizer", s.optimizer_tier},
-                                                {"gradients", s.gradient_tier},
-                                                {"parameters", s.parameter_tier},
-                                                {"activations", s.activation_tier}};
-  for (const auto& [name, tier] : tiers) {
-    if (tier != Tier::kDevice) away.push_back(format("%s on %s", name, tier_name(tier)));
+  for (const Tier tier : {Tier::kHost, Tier::kDisk}) {
+    std::vector<std::string> away;
+    if (s.optimizer_tier == tier) away.push_back("optimizer");
+    if (s.gradient_tier == tier) away.push_back("gradients");
+    if (s.parameter_tier == tier) away.push_back("parameters");
+    if (s.activation_tier == tier) away.push_back("activations");
+    if (!away.empty()) text += format(", %s on %s", join(away, " + ").c_str(), tier_name(tier));
   }
-  if (!away.empty()) text += ", " + join(away, ", ");
   text += format(", micro-batch %lld", static_cast<long long>(s.micro_batch));
   if (s.mesh.pipeline > 1) {
     text += format(", %s", pipeline_name(s.pipeline));

@@ -13,7 +13,7 @@ namespace vitrine {
 namespace {
 
 // Rows of one source that a fit looks at; more would only repeat the same shapes.
-constexpr size_t kFitRowsPerSource = 48;
+constexpr size_t kFitRowsPerSource = 24;
 
 struct Row {
   const Measurement* measurement = nullptr;
@@ -56,15 +56,26 @@ std::vector<Row> thinned(const std::vector<Row>& rows) {
   return out;
 }
 
+// How far the constants are from what is assumed without measurements: keeps those that the rows
+// say nothing about.
+double distance(const Efficiency& a, const Efficiency& b) {
+  const auto square = [](double x) { return x * x; };
+  return square(std::log(a.matmul / b.matmul)) +
+         square(std::log(a.communication / b.communication)) +
+         square(std::log(a.launch_ns / b.launch_ns));
+}
+constexpr double kPriorWeight = 0.01;
+
 // Coordinate descent over the three constants, steps halved when nothing improves.
 Efficiency fit(const std::vector<Row>& all, Efficiency start) {
   const std::vector<Row> rows = thinned(all);
   if (rows.empty()) return start;
+  const Efficiency prior = start;
   double best = loss(rows, start);
   double step = 0.2;
   const auto bounded = [](Efficiency e) {
     e.matmul = std::clamp(e.matmul, 0.15, 1.0);
-    e.memory = std::clamp(e.memory, 0.10, 1.0);
+    e.communication = std::clamp(e.communication, 0.1, 1.2);
     e.launch_ns = std::clamp(e.launch_ns, 500.0, 200000.0);
     return e;
   };
@@ -74,11 +85,11 @@ Efficiency fit(const std::vector<Row>& all, Efficiency start) {
       for (const double factor : {1 + step, 1 / (1 + step)}) {
         Efficiency candidate = start;
         double& value = parameter == 0   ? candidate.matmul
-                        : parameter == 1 ? candidate.memory
+                        : parameter == 1 ? candidate.communication
                                          : candidate.launch_ns;
         value *= factor;
         candidate = bounded(candidate);
-        const double now = loss(rows, candidate);
+        const double now = loss(rows, candidate) + kPriorWeight * distance(candidate, prior);
         if (now < best - 1e-6) {
           best = now;
           start = candidate;
@@ -129,7 +140,7 @@ Validation validate(const Measurements& measurements, const ValidateOptions& opt
   std::map<std::pair<std::string, std::string>, Efficiency> judged_by;
   if (options.fit) {
     for (const auto& [group, members] : groups) {
-      Efficiency start = members.front().measurement->cluster.efficiency;
+      Efficiency start = members.front().measurement->prior;
       start.era = group;
       start.fitted_to = "";
       Efficiency whole = fit(members, start);

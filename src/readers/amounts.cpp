@@ -61,7 +61,7 @@ void Amounts::warn(std::vector<std::string>& warnings) const {
   if (changed_ == 0) return;
   warnings.push_back(
       format("%lld numbers of bytes or elements can't be (below what they may, beyond 2^44, or "
-             "beyond 2^60 in all): taken as the nearest that can, or 0",
+             "beyond 2^56 in all): taken as the nearest that can, or 0",
              static_cast<long long>(changed_)));
 }
 

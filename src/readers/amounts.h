@@ -13,8 +13,9 @@ namespace vitrine {
 // No card has 16 TiB, and no file tells of an exbibyte moved: more is damage.
 class Amounts {
  public:
-  static constexpr int64_t kMost = int64_t{1} << 44;     // of one number
-  static constexpr int64_t kMostSum = int64_t{1} << 60;  // of one kind of number in a file
+  static constexpr int64_t kMost = int64_t{1} << 44;  // of one number
+  // Of one kind of number in a file: eight bytes an element, and it fits many times.
+  static constexpr int64_t kMostSum = int64_t{1} << 56;
 
   // The nearest number in [least, most].
   int64_t bounded(int64_t value, int64_t least, int64_t most = kMost);

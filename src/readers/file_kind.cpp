@@ -2,8 +2,10 @@
 #include "readers/file_kind.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <string_view>
 
+#include "core/contains.h"
 #include "readers/line_reader.h"
 #include "readers/nccl_log.h"
 #include "readers/topology_text.h"
@@ -48,10 +50,6 @@ constexpr Magic kMagics[] = {
     {"NVR\0"sv, "a report of Nsight Compute", "Nsight Systems records whole runs: nsys profile"},
 };
 
-bool has(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
-
 // The header's length as 8 bytes, little end first, then the header, a JSON object. Text has no
 // zeros, and no header has 4 GiB.
 bool is_safetensors(std::string_view text) {
@@ -71,13 +69,16 @@ FileKind json_kind(std::string_view text) {
                                      "\"distributedInfo\"",
                                      "\"baseTimeNanoseconds\"",
                                      "\"displayTimeUnit\""}) {
-    if (text.front() == '{' && has(text, key)) return {InputKind::kKineto, "", ""};
+    if (text.front() == '{' && contains(text, key)) return {InputKind::kKineto, "", ""};
   }
   // Old TensorBoard traces: a bare list of events.
   const std::string_view inside = without_space(text.substr(1));
-  if (text.front() == '[' && !inside.empty() && inside.front() == '{' && has(text, "\"ph\"") &&
-      has(text, "\"ts\"")) {
+  if (text.front() == '[' && !inside.empty() && inside.front() == '{' && contains(text, "\"ph\"") &&
+      contains(text, "\"ts\"")) {
     return {InputKind::kKineto, "", ""};
+  }
+  if (text.front() == '[' && !inside.empty() && inside.front() == ']') {
+    return {std::nullopt, "an empty JSON list", "was the profiler stopped before its first step?"};
   }
   if (text.front() == '[' && !inside.empty() && inside.front() == '[') {
     return {std::nullopt,
@@ -88,18 +89,27 @@ FileKind json_kind(std::string_view text) {
   return {std::nullopt, "JSON, but no trace: it has no \"traceEvents\"", ""};
 }
 
+// A few control characters make no binary file of a log, and neither does a run of zeros: a log
+// that is cut while its job writes on has one.
 bool is_text(std::string_view text) {
-  const std::string_view sample = text.substr(0, 64 << 10);
-  return std::none_of(sample.begin(), sample.end(), [](char c) {
-    const unsigned char u = static_cast<unsigned char>(c);
-    return u < 0x20 && c != '\n' && c != '\r' && c != '\t' && c != '\x1b' && c != '\f' && c != '\b';
-  });
+  const size_t zeros = std::min(text.find_first_not_of('\0'), text.size());
+  const std::string_view sample = text.substr(zeros, 64 << 10);
+  size_t odd = 0;
+  char before = 0;
+  for (const char c : sample) {
+    const auto u = static_cast<unsigned char>(c);
+    const bool control =
+        u < 0x20 && c != '\n' && c != '\r' && c != '\t' && c != '\x1b' && c != '\f' && c != '\b';
+    odd += control && !(c == '\0' && before == '\0');
+    before = c;
+  }
+  return !sample.empty() && odd <= std::max<size_t>(2, sample.size() / 200);
 }
 
 FileKind text_kind(const std::string& path, std::string_view beginning) {
   if (looks_like_topology(beginning)) {
     // A job's output may show the table, and NCCL's lines too, which say more.
-    if (!has(beginning, " NCCL INFO ")) return {InputKind::kTopology, "", ""};
+    if (!contains(beginning, " NCCL INFO ")) return {InputKind::kTopology, "", ""};
     return {InputKind::kNcclLog, "", ""};
   }
   LineReader reader(path);
@@ -115,8 +125,16 @@ FileKind text_kind(const std::string& path, std::string_view beginning) {
 }  // namespace
 
 FileKind recognise_file(const std::string& path) {
-  const std::string start = read_beginning(path, kLookedAt);
-  if (start.empty()) return {std::nullopt, "empty", "was the job ended before it wrote?"};
+  std::error_code error;
+  const auto size = std::filesystem::file_size(path, error);
+  if (!error && size == 0) return {std::nullopt, "empty", "was the job ended before it wrote?"};
+  const auto [start, problem] = read_beginning(path, kLookedAt);
+  if (start.empty()) {
+    if (problem.empty()) return {std::nullopt, "gzip of an empty file", ""};
+    return {std::nullopt,
+            "damaged gzip of which no text can be had: " + problem,
+            "copy or record it again"};
+  }
   if (start.starts_with(std::string_view("SQLite format 3\0", 16))) {
     return {InputKind::kNsys, "", ""};
   }
@@ -142,7 +160,8 @@ FileKind recognise_file(const std::string& path) {
     // Launchers begin lines with "[default0]: ..."; that is no JSON.
     if (kind.kind || text.front() == '{') return kind;
     const std::string_view inside = without_space(text.substr(1));
-    if (!inside.empty() && (inside.front() == '[' || inside.front() == '{')) return kind;
+    if (!inside.empty() && std::string_view("[{]").find(inside.front()) != std::string_view::npos)
+      return kind;
   }
   if (is_text(start)) return text_kind(path, start);
   return {std::nullopt, "binary data of an unknown kind", ""};

@@ -14,8 +14,8 @@ namespace vitrine::json_scan {
 // Every text that is scanned is followed by this many zero bytes, so that blocks may be read beyond
 // its end; a zero stops every scan.
 constexpr size_t kPadding = 64;
-// Deeper nesting than any trace has is damage: an unclosed bracket must not swallow the file.
-constexpr int kMostDepth = 64;
+// Far deeper nesting than any trace has is damage.
+constexpr int kMostDepth = 4096;
 
 enum class Outcome : uint8_t { kOk, kIncomplete, kBad };
 
@@ -94,6 +94,7 @@ inline const char* next_structure(const char* p) {
 // astray.
 inline Outcome skip_nested(const char*& p, const char* end, char open) {
   uint64_t objects = open == '{' ? 1 : 0;  // one bit a level, the innermost lowest
+  uint64_t outer[kMostDepth / 64];         // of every 64 levels further out; rarely touched
   int depth = 1;
   for (;;) {
     p = next_structure(p);
@@ -109,7 +110,9 @@ inline Outcome skip_nested(const char*& p, const char* end, char open) {
       }
       case '{':
       case '[':
-        if (depth++ == kMostDepth) return Outcome::kBad;
+        if (depth == kMostDepth) return Outcome::kBad;
+        if (depth % 64 == 0) outer[depth / 64 - 1] = objects;
+        ++depth;
         objects = objects << 1 | (*p == '{' ? 1 : 0);
         ++p;
         break;
@@ -119,6 +122,7 @@ inline Outcome skip_nested(const char*& p, const char* end, char open) {
         objects >>= 1;
         ++p;
         if (--depth == 0) return Outcome::kOk;
+        if (depth % 64 == 0) objects = outer[depth / 64 - 1];
         break;
       default:
         return p >= end ? Outcome::kIncomplete : Outcome::kBad;

@@ -13,6 +13,7 @@
 #include "readers/kineto_finish.h"
 #include "readers/kineto_header.h"
 #include "readers/kineto_pieces.h"
+#include "readers/kineto_ranks.h"
 #include "readers/text_source.h"
 
 namespace vitrine {
@@ -36,7 +37,7 @@ class Reader {
     draft_.rank_in_name = rank_in_file_name(path);
   }
 
-  RankTimeline read() {
+  KinetoDraft read() {
     if (!more()) {
       const std::string problem = source_.problem();
       throw IoError(path_ + (problem.empty() ? " is empty" : " holds no text: " + problem));
@@ -46,6 +47,7 @@ class Reader {
     if (first == '[') {  // the bare list of old viewers
       at_ = static_cast<size_t>(skip_space(text_.view().data()) - text_.view().data()) + 1;
       read_events();
+      if (!cut_) after_end();
     } else if (first == '{') {
       at_ = static_cast<size_t>(skip_space(text_.view().data()) - text_.view().data()) + 1;
       read_object();
@@ -58,7 +60,7 @@ class Reader {
       throw IoError(path_ + " holds no whole event of a trace: " + draft_.timeline.warnings.back());
     }
     header_.finish();
-    return finish_kineto(std::move(draft_));
+    return std::move(draft_);
   }
 
  private:
@@ -114,7 +116,7 @@ class Reader {
         return;
       }
       if (stop == HeaderStop::kMore && !ended_ && more()) continue;
-      if (stop == HeaderStop::kEnd && header_.events_seen()) return;
+      if (stop == HeaderStop::kEnd && header_.events_seen()) return after_end();
       if (stop != HeaderStop::kEnd && !header_.events_seen() && find_events()) continue;
       stopped(stop);
       return;
@@ -183,6 +185,22 @@ class Reader {
     }
   }
 
+  // Nothing but blanks may follow the document.
+  void after_end() {
+    do {
+      at_ = static_cast<size_t>(skip_space(text_.view().data() + at_) - text_.view().data());
+    } while (at_ == text_.size() && more());
+    if (at_ == text_.size()) return;
+    const char next = text_.view()[at_];
+    warn(next == '{' || next == '['
+             ? format("another JSON document begins behind the trace, at byte %llu: it is not "
+                      "read; give every trace as a file of its own",
+                      place())
+             : format("something that is no part of the trace follows it, at byte %llu: it is "
+                      "left out",
+                      place()));
+  }
+
   // Takes in the rest of the file, which is small; false when there is none.
   bool after_events() {
     if (cut_) return false;
@@ -208,7 +226,15 @@ class Reader {
 
 RankTimeline read_kineto(const std::string& path, const KinetoOptions& options) {
   const auto source = open_text_source(path);
-  return Reader(*source, path, options).read();
+  return finish_kineto(Reader(*source, path, options).read());
+}
+
+std::vector<RankTimeline> read_kineto_ranks(const std::string& path, const KinetoOptions& options) {
+  std::vector<RankTimeline> out;
+  const auto source = open_text_source(path);
+  for (KinetoDraft& draft : split_ranks(Reader(*source, path, options).read()))
+    out.push_back(finish_kineto(std::move(draft)));
+  return out;
 }
 
 RankTimeline read_kineto_text(std::string_view text,
@@ -216,7 +242,18 @@ RankTimeline read_kineto_text(std::string_view text,
                               const KinetoOptions& options) {
   if (text.empty()) throw IoError(name + " is empty");
   const auto source = memory_text_source(text);
-  return Reader(*source, name, options).read();
+  return finish_kineto(Reader(*source, name, options).read());
+}
+
+std::vector<RankTimeline> read_kineto_ranks_text(std::string_view text,
+                                                 const std::string& name,
+                                                 const KinetoOptions& options) {
+  if (text.empty()) throw IoError(name + " is empty");
+  std::vector<RankTimeline> out;
+  const auto source = memory_text_source(text);
+  for (KinetoDraft& draft : split_ranks(Reader(*source, name, options).read()))
+    out.push_back(finish_kineto(std::move(draft)));
+  return out;
 }
 
 }  // namespace vitrine

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "timeline/timeline.h"
 
@@ -47,17 +48,27 @@ struct KinetoOptions {
 //
 // warnings: one sentence for each way in which the trace is not whole or not to be trusted: cut,
 // damaged events (left out, or repaired), bad UTF-8 (as U+FFFD), times that can't be, device work
-// without a launch or before it, several processes in one file, ...; with counts and byte offsets
-// (into the inflated text).
+// without a launch or before it, several processes in one file, values that can't be, steps that
+// share a number (each gets its own; names stay) or lie inside others (then regions), a second
+// document behind the first, ...; with counts and byte offsets (into the inflated text).
 //
 // Throws IoError that names the file and the place: missing, empty, a folder, not JSON, JSON that
 // is no trace, or cut or damaged so that no whole event is left. A sound trace whose list of events
 // is empty is a timeline without spans.
 RankTimeline read_kineto(const std::string& path, const KinetoOptions& options = {});
 
+// The same of a file that several ranks were merged into (by `vitrine trace merge`, or by others
+// where processes or collectives name their ranks): one timeline a rank, in order of rank. Of other
+// files the one that read_kineto gives.
+std::vector<RankTimeline> read_kineto_ranks(const std::string& path,
+                                            const KinetoOptions& options = {});
+
 // The same of a text in memory; `name` stands for the file's name.
 RankTimeline read_kineto_text(std::string_view text,
                               const std::string& name,
                               const KinetoOptions& options = {});
+std::vector<RankTimeline> read_kineto_ranks_text(std::string_view text,
+                                                 const std::string& name,
+                                                 const KinetoOptions& options = {});
 
 }  // namespace vitrine

@@ -52,20 +52,26 @@ void check_device_times(KinetoDraft& draft) {
   auto& warnings = draft.timeline.warnings;
   if (overlapping > 0) {
     warnings.push_back(
-        format("%lld kernels begin before the one before them on their stream has ended, by up to "
+        format("%s before the one before on their stream has ended, by up to "
                "%lld ns: both are kept, and time is counted once",
-               wide(overlapping),
+               (overlapping == 1 ? std::string("1 kernel begins")
+                                 : std::to_string(overlapping) + " kernels begin")
+                   .c_str(),
                wide(farthest)));
   }
   if (clipped > 0) {
     warnings.push_back(
-        format("%lld kernels seem to last into the next one's time on their stream by up to %lld "
-               "ns, which ROCm's profiler is known for: they are cut at the next one's start",
+        format("%lld kernel%s into the next one's time on %s stream by up to %lld "
+               "ns, which ROCm's profiler is known for: cut at the next one's start",
                wide(clipped),
+               clipped == 1 ? " seems to last" : "s seem to last",
+               clipped == 1 ? "its" : "their",
                wide(most_clipped)));
   }
   if (no_time > 0) {
-    warnings.push_back(format("%lld kernels or copies last 0 ns: they are kept", wide(no_time)));
+    warnings.push_back(
+        no_time == 1 ? std::string("1 kernel or copy lasts 0 ns: it is kept")
+                     : format("%lld kernels or copies last 0 ns: they are kept", wide(no_time)));
   }
 }
 
@@ -78,7 +84,9 @@ void warn_of_damage(KinetoDraft& draft) {
                                              static_cast<unsigned long long>(tally.first)));
   };
   const KinetoDamage& damage = draft.damage;
-  warn(damage.lost, "places are not JSON: what stands there up to the next event is left out");
+  warn(damage.lost,
+       "places are not JSON, or are nested more than 4096 deep: what stands there up to the next "
+       "event is left out");
   warn(damage.repaired, "events have unescaped quotes or backslashes in their texts: mended");
   warn(damage.controls, "texts have raw newlines or other control characters: kept");
   warn(damage.escapes, "texts have unknown escapes: kept as they stand");
@@ -88,6 +96,7 @@ void warn_of_damage(KinetoDraft& draft) {
   warn(damage.negative, "durations are negative: taken as 0");
   warn(damage.never_run,
        "device events have time 0 and duration 0 (the profiler lost their times): left out");
+  warn(damage.odd_groups, "collectives have a group size that can't be: taken as not known");
 }
 
 }  // namespace vitrine

@@ -29,7 +29,8 @@ struct KinetoDraft {
   };
   std::vector<LaneKey> lane_keys;  // of timeline.lanes
   std::map<std::pair<std::string, std::string>, std::string> thread_names;
-  std::map<std::string, std::string> process_labels;  // by pid: "CPU", "GPU 0"
+  // By pid: "CPU", "GPU 0"; "python".
+  std::map<std::string, std::string> process_labels, process_names;
   // record_param_comms of a host thread: the collective of the kernels that are launched inside it.
   struct Announcement {
     int32_t lane;
@@ -46,11 +47,29 @@ struct KinetoDraft {
   std::vector<Own> own_spans;
   struct Series {
     int64_t time_ns;
-    StringId name, series;
+    StringId pid, name, series;
     double value;
   };
   std::vector<Series> counters;
-  std::vector<ProcessGroup> groups_seen;  // in collectives; timeline.groups has those of pg_config
+  std::vector<StringId> allocation_pids;  // of timeline.allocations
+  // In collectives of one process; timeline.groups has those of pg_config.
+  struct SeenGroup {
+    std::string pid;
+    ProcessGroup group;
+  };
+  std::vector<SeenGroup> groups_seen;
+
+  // What tells the ranks of a merged file apart: which rank the collectives of a process say that
+  // they are of, and how often; the ranks' own distributedInfo; what our own `trace merge` notes.
+  std::map<std::string, std::map<int32_t, int64_t>> rank_votes;
+  std::vector<std::string> rank_headers;
+  struct MergedRank {
+    int32_t rank;
+    int64_t offset_ns = 0;                                    // was added to its times
+    std::map<std::string, std::string> pids;                  // of this file -> of the rank's own
+    std::vector<std::pair<std::string, std::string>> header;  // keys and values of the rank's own
+  };
+  std::vector<MergedRank> merged;
 };
 
 }  // namespace vitrine

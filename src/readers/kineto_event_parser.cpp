@@ -56,6 +56,7 @@ bool list_ends(const char* p, const char* end) {
                                      "\"deviceProperties\"",
                                      "\"distributedInfo\"",
                                      "\"schemaVersion\"",
+                                     "\"mergedRanks\"",
                                      "\"metadata\""}) {
     if (std::strncmp(p, key.data(), key.size()) == 0) return true;
   }
@@ -353,7 +354,8 @@ bool KinetoEventParser::wanted(const KinetoEvent& event) const {
     case 'X':
       return python_functions_ || event.category != "python_function";
     case 'M':
-      return !event.named || event.name == "thread_name" || event.name == "process_labels";
+      return !event.named || event.name == "thread_name" || event.name == "process_labels" ||
+             event.name == "process_name";
     case 'i':
     case 'I':
       return !event.named || event.name == "[memory]";

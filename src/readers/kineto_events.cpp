@@ -34,12 +34,12 @@ int32_t small_number(std::string_view text) {
 void KinetoDamage::add(const KinetoDamage& other) {
   lost.add(other.lost), repaired.add(other.repaired), controls.add(other.controls);
   escapes.add(other.escapes), utf8.add(other.utf8), no_events.add(other.no_events);
-  negative.add(other.negative), never_run.add(other.never_run);
+  negative.add(other.negative), never_run.add(other.never_run), odd_groups.add(other.odd_groups);
 }
 
 void KinetoEvents::clear() {
   spans.clear(), arguments.clear(), own.clear(), counters.clear(), labels.clear();
-  allocations.clear(), strings.clear(), lanes.clear();
+  allocations.clear(), allocation_pids.clear(), strings.clear(), lanes.clear();
   damage = {};
   list_end = unfinished = kNone;
 }
@@ -96,11 +96,14 @@ void KinetoEventParser::take(const KinetoEvent& event, uint64_t at) {
   if (event.passed_over || !wanted(event)) return;
   if (event.phase == 0) return out_->damage.no_events.add(at);
   if (event.phase == 'M') {
-    const bool process = event.name == "process_labels";
+    using Of = KinetoEvents::Label::Of;
+    const Of of = event.name == "process_labels" ? Of::kProcessKind
+                  : event.name == "process_name" ? Of::kProcess
+                                                 : Of::kThread;
     out_->labels.push_back({number(event.pid, at),
                             number(event.tid, at),
-                            number(process ? event.labels : event.title, at),
-                            process});
+                            number(of == Of::kProcessKind ? event.labels : event.title, at),
+                            of});
     return;
   }
   int64_t start = 0, duration = 0;
@@ -115,10 +118,12 @@ void KinetoEventParser::take(const KinetoEvent& event, uint64_t at) {
       double number_value = 0;
       const auto parsed = std::from_chars(value.data(), value.data() + value.size(), number_value);
       if (parsed.ec != std::errc{} || !std::isfinite(number_value)) continue;
-      out_->counters.push_back({start, number(event.name, at), number(series, at), number_value});
+      out_->counters.push_back(
+          {start, number(event.pid, at), number(event.name, at), number(series, at), number_value});
     }
   } else {
     const int64_t type = number_or(event.device_type, -1);
+    out_->allocation_pids.push_back(number(event.pid, at));
     out_->allocations.push_back(
         {start,
          static_cast<uint64_t>(number_or(event.address, 0)),
@@ -186,6 +191,8 @@ void KinetoEventParser::take_span(const KinetoEvent& event,
   }
   if (!event.collective.empty()) {
     span.announces = facts.announces && event.collective != "wait";
+    const int64_t group_size = number_or(event.group_size, -1);
+    if (group_size < 1 && !event.group_size.empty()) out_->damage.odd_groups.add(at);
     span.collective = static_cast<int32_t>(out_->arguments.size());
     out_->arguments.push_back({number(event.collective, at),
                                number(event.dtype, at),
@@ -194,7 +201,7 @@ void KinetoEventParser::take_span(const KinetoEvent& event,
                                number(event.ranks, at),
                                amount_or(event.in_elements, 0),
                                amount_or(event.out_elements, 0),
-                               number_or(event.group_size, -1),
+                               group_size,
                                number_or(event.sequence, -1),
                                number_or(event.peer, -1),
                                number_or(event.rank, -1),

@@ -29,14 +29,15 @@ struct Tally {
 };
 
 struct KinetoDamage {
-  Tally lost;       // events that are no JSON: left out, reading went on at the next
-  Tally repaired;   // unescaped quotes: the text up to the quote that ends the value was taken
-  Tally controls;   // raw newlines and other control characters in strings: kept
-  Tally escapes;    // unknown escapes in strings: kept as they stand
-  Tally utf8;       // strings with bytes that are no UTF-8
-  Tally no_events;  // entries of the list that are no events: numbers, no name, no time
-  Tally negative;   // durations below zero, taken as 0
-  Tally never_run;  // device work with time 0 and duration 0
+  Tally lost;        // events that are no JSON: left out, reading went on at the next
+  Tally repaired;    // unescaped quotes: the text up to the quote that ends the value was taken
+  Tally controls;    // raw newlines and other control characters in strings: kept
+  Tally escapes;     // unknown escapes in strings: kept as they stand
+  Tally utf8;        // strings with bytes that are no UTF-8
+  Tally no_events;   // entries of the list that are no events: numbers, no name, no time
+  Tally negative;    // durations below zero, taken as 0
+  Tally never_run;   // device work with time 0 and duration 0
+  Tally odd_groups;  // collectives with a group size below 1
   void add(const KinetoDamage& other);
 };
 
@@ -61,12 +62,17 @@ struct KinetoEvents {
   };
   struct Counter {
     int64_t time_ns;
-    uint32_t name, series;
+    uint32_t pid, name, series;
     double value;
   };
-  struct Label {  // "thread_name" and "process_labels"
+  struct Label {
+    enum class Of : uint8_t {
+      kThread,
+      kProcess,
+      kProcessKind
+    };  // thread_name, process_name, _labels
     uint32_t pid, tid, text;
-    bool process;
+    Of of;
   };
   struct Lane {
     std::string pid, tid;
@@ -79,6 +85,7 @@ struct KinetoEvents {
   std::vector<Counter> counters;
   std::vector<Label> labels;
   std::vector<AllocationEvent> allocations;
+  std::vector<uint32_t> allocation_pids;
   // New in this piece; their numbers go on where the last piece of this parser ended.
   std::vector<std::string> strings;
   std::vector<Lane> lanes;

@@ -7,12 +7,14 @@
 #include <set>
 #include <tuple>
 
+#include "readers/far_times.h"
 #include "readers/huge_pages.h"
 #include "readers/kineto_checks.h"
 #include "readers/kineto_collectives.h"
 #include "readers/kineto_launches.h"
 #include "readers/kineto_names.h"
 #include "readers/kineto_own.h"
+#include "readers/kineto_steps.h"
 
 namespace vitrine {
 namespace {
@@ -98,37 +100,12 @@ void sort_spans(Spans& spans) {
   reorder(order, {&spans.kind});
 }
 
-void assign_steps(RankTimeline& timeline, const KinetoLaunches& launches) {
-  struct Step {
-    int64_t start_ns, end_ns;
-    int32_t step;
-  };
-  Spans& spans = timeline.spans;
-  std::vector<Step> steps;
-  for (size_t i = 0; i < spans.size(); ++i) {
-    if (spans.kind[i] != SpanKind::kStep) continue;
-    steps.push_back({spans.start_ns[i], spans.start_ns[i] + spans.duration_ns[i], spans.step[i]});
-  }
-  if (steps.empty()) return;
-  auto after = steps.begin();  // of moments in order; launches of device work are nearly so
-  for (size_t i = 0; i < spans.size(); ++i) {
-    if (spans.step[i] >= 0) continue;
-    const bool device = timeline.lanes[static_cast<size_t>(spans.lane[i])].device;
-    const uint32_t launch = device ? launches.launch_of(i) : KinetoLaunches::kNone;
-    const int64_t moment = spans.start_ns[launch == KinetoLaunches::kNone ? i : launch];
-    while (after != steps.end() && after->start_ns <= moment) ++after;
-    while (after != steps.begin() && std::prev(after)->start_ns > moment) --after;
-    if (after == steps.begin()) continue;
-    if (const Step& step = *std::prev(after); moment < step.end_ns) spans.step[i] = step.step;
-  }
-}
-
 // Those of pg_config first, filled up with what collectives say of them.
 void join_groups(KinetoDraft& draft) {
   std::map<std::string, size_t> places;
   std::vector<ProcessGroup>& groups = draft.timeline.groups;
   for (size_t i = 0; i < groups.size(); ++i) places.emplace(groups[i].name, i);
-  for (ProcessGroup& seen : draft.groups_seen) {
+  for (auto& [pid, seen] : draft.groups_seen) {
     const auto [it, added] = places.try_emplace(seen.name, groups.size());
     if (added) {
       groups.push_back(std::move(seen));
@@ -178,8 +155,10 @@ RankTimeline finish_kineto(KinetoDraft draft) {
   if (draft.own) take_own_spans(draft);
   take_counters(draft);
   sort_spans(timeline.spans);
+  leave_out_far_times(timeline);
   join_groups(draft);
   if (draft.own) drop_made_up_correlations(timeline);
+  if (!draft.own) tell_steps_apart(timeline);
   {
     const KinetoLaunches launches(draft);
     if (!draft.own) find_collectives(draft, launches);

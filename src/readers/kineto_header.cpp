@@ -15,6 +15,7 @@ using namespace json_scan;
 namespace {
 
 constexpr size_t kLongestList = size_t{1} << 18;
+constexpr size_t kMostMerged = size_t{1} << 16;  // ranks in one file
 
 // The text of a scalar, "" of anything else.
 std::string text_of(const Json& value) {
@@ -31,6 +32,14 @@ std::string text_of(std::string_view value) {
   return value.empty() || value.front() == '{' || value.front() == '[' ? "" : std::string(value);
 }
 
+// A whole number, perhaps in quotes; -1 = anything else.
+int64_t time_of(std::string_view value) {
+  if (value.size() >= 2 && value.front() == '"') value = value.substr(1, value.size() - 2);
+  const bool digits = !value.empty() && value.size() <= 19 &&
+                      value.find_first_not_of("0123456789") == std::string_view::npos;
+  return digits ? first_amount(value) : -1;
+}
+
 Json parsed(std::string_view value) {
   // Damaged metadata is no reason to give up the events.
   return Json::parse(value, nullptr, false, true);
@@ -43,20 +52,57 @@ int32_t small(const Json& value) {
   return number < 0 || number > INT32_MAX ? -1 : static_cast<int32_t>(number);
 }
 
-ProcessGroup group_of(const Json& config) {
+// Sizes and ranks that can't be: how many, and the first one.
+class Odd {
+ public:
+  void add(const char* key, const Json& value, const Json& where) {
+    if (count_++ > 0) return;
+    first_ = std::string(key) + " = " + shortened(value.dump(-1, ' ', false, kReplace)) + " in " +
+             shortened(where.dump(-1, ' ', false, kReplace));
+  }
+  void warn(std::vector<std::string>& warnings) const {
+    if (count_ == 0) return;
+    warnings.push_back("distributedInfo has " + std::to_string(count_) +
+                       " sizes or ranks that can't be, or do not agree: they are taken as not "
+                       "known, a group's size from its ranks (the first: " +
+                       first_ + ")");
+  }
+
+ private:
+  static constexpr auto kReplace = Json::error_handler_t::replace;
+  static std::string shortened(std::string text) {
+    constexpr size_t kMost = 120;
+    if (text.size() > kMost) text = text.substr(0, kMost) + "...";
+    return text;
+  }
+  int64_t count_ = 0;
+  std::string first_;
+};
+
+ProcessGroup group_of(const Json& config, Odd& odd) {
   ProcessGroup group;
   for (const auto& [key, value] : config.items()) {
     if (key == "pg_name") group.name = text_of(value);
     if (key == "pg_desc") group.description = text_of(value);
-    if (key == "pg_size") group.size = std::max(0, small(value));
+    if (key == "pg_size") {
+      group.size = std::max(0, small(value));
+      if (group.size == 0) odd.add("pg_size", value, config);
+    }
     if (key == "ranks" && value.is_string()) group.ranks = ranks_of_text(text_of(value));
     if (key == "ranks" && value.is_array() && value.size() <= kLongestList) {
-      for (const Json& rank : value) group.ranks.push_back(small(rank));
+      for (const Json& rank : value) {
+        group.ranks.push_back(small(rank));
+        if (small(rank) < 0 && rank != "...") odd.add("ranks", value, config);
+      }
       if (std::find(group.ranks.begin(), group.ranks.end(), -1) != group.ranks.end())
         group.ranks.clear();  // "..." among them
     }
   }
   if (group.size == 0) group.size = static_cast<int32_t>(group.ranks.size());
+  if (!group.ranks.empty() && group.size != static_cast<int32_t>(group.ranks.size())) {
+    odd.add("pg_size", group.size, config);
+    group.size = static_cast<int32_t>(group.ranks.size());
+  }
   return group;
 }
 
@@ -94,7 +140,7 @@ HeaderStop KinetoHeader::scan(std::string_view text, size_t& at) {
 void KinetoHeader::take(std::string_view key, std::string_view value) {
   auto& info = draft_.timeline.info;
   if (key == "baseTimeNanoseconds") {
-    base_ns_ = value.size() <= 22 ? first_integer(value) : -1;
+    base_ns_ = time_of(value);
     if (base_ns_ < 0 || base_ns_ > INT64_MAX / 2) {
       draft_.timeline.warnings.push_back("baseTimeNanoseconds is no time (" + std::string(value) +
                                          "): the trace's clock is not known");
@@ -102,6 +148,8 @@ void KinetoHeader::take(std::string_view key, std::string_view value) {
     }
   } else if (key == "distributedInfo") {
     read_ranks(value);
+  } else if (key == "mergedRanks") {
+    read_merged(value);
   } else if (key == "deviceProperties") {
     read_devices(value);
   } else if (key == "vitrine") {
@@ -141,11 +189,21 @@ void KinetoHeader::read_devices(std::string_view value) {
 
 void KinetoHeader::read_ranks(std::string_view value) {
   const Json ranks = parsed(value);
-  if (!ranks.is_object()) {
+  if (ranks.is_array()) {  // of a merged file
+    for (const Json& one : ranks) {
+      if (one.is_object()) read_ranks(one.dump(-1, ' ', false, Json::error_handler_t::replace));
+    }
+    return;
+  }
+  if (ranks.is_object()) {
+    draft_.rank_headers.emplace_back(value);
+    if (draft_.rank_headers.size() > 1) return;  // another rank's
+  } else {
     draft_.timeline.warnings.push_back(
         "distributedInfo can't be read: rank and process groups are not known from it");
     return;
   }
+  Odd odd;
   for (const auto& [key, item] : ranks.items()) {
     if (key == "rank" && small(item) >= 0 && item.is_primitive() && !item.is_null()) {
       draft_.timeline.rank = small(item);
@@ -157,9 +215,39 @@ void KinetoHeader::read_ranks(std::string_view value) {
       draft_.timeline.info.emplace(key, text_of(item));
     } else if (key == "pg_config" && item.is_array()) {
       for (const Json& config : item) {
-        if (config.is_object()) draft_.timeline.groups.push_back(group_of(config));
+        if (config.is_object()) draft_.timeline.groups.push_back(group_of(config, odd));
+      }
+    } else if (key == "rank" || key == "world_size") {
+      odd.add(key.c_str(), item, ranks);
+    }
+  }
+  odd.warn(draft_.timeline.warnings);
+}
+
+// What `trace merge` notes of each rank (inspect/trace_edit.h).
+void KinetoHeader::read_merged(std::string_view value) {
+  const Json ranks = parsed(value);
+  if (!ranks.is_array()) return;
+  for (const Json& one : ranks) {
+    if (!one.is_object()) continue;
+    KinetoDraft::MergedRank merged;
+    merged.rank = -1;
+    bool processes = false;  // perhaps none, of a rank without events
+    for (const auto& [key, item] : one.items()) {
+      if (key == "rank") merged.rank = small(item);
+      if (key == "offset_ns" && item.is_number_integer()) merged.offset_ns = item.get<int64_t>();
+      if ((key != "processes" && key != "header") || !item.is_object()) continue;
+      processes = processes || key == "processes";
+      for (const auto& [name, text] : item.items()) {
+        if (key == "processes") merged.pids.emplace(name, text_of(text));
+        if (key == "header") {
+          merged.header.emplace_back(name,
+                                     text.dump(-1, ' ', false, Json::error_handler_t::replace));
+        }
       }
     }
+    if (merged.rank >= 0 && processes && draft_.merged.size() < kMostMerged)
+      draft_.merged.push_back(std::move(merged));
   }
 }
 

@@ -28,13 +28,15 @@ class KinetoHeader {
   bool events_seen() const { return events_seen_; }
   int64_t base_ns() const { return base_ns_; }
 
+  // One field, as scan() meets them.
+  void take(std::string_view key, std::string_view value);
   // What the fields say together, once all are read.
   void finish();
 
  private:
-  void take(std::string_view key, std::string_view value);
   void read_devices(std::string_view value);
   void read_ranks(std::string_view value);
+  void read_merged(std::string_view value);
   void read_own(std::string_view value);
   void read_log(std::string_view value);
 

@@ -107,13 +107,18 @@ void KinetoJoiner::add(size_t parser, const KinetoEvents& events) {
                                 own.micro_batch});
   }
   for (const KinetoEvents::Counter& counter : events.counters) {
-    draft_.counters.push_back(
-        {counter.time_ns, id(table, counter.name), id(table, counter.series), counter.value});
+    draft_.counters.push_back({counter.time_ns,
+                               id(table, counter.pid),
+                               id(table, counter.name),
+                               id(table, counter.series),
+                               counter.value});
   }
   for (const KinetoEvents::Label& label : events.labels) {
     const std::string pid = timeline.strings[id(table, label.pid)];
     const std::string text = timeline.strings[id(table, label.text)];
-    if (label.process) {
+    if (label.of == KinetoEvents::Label::Of::kProcess) {
+      draft_.process_names[pid] = text;
+    } else if (label.of == KinetoEvents::Label::Of::kProcessKind) {
       draft_.process_labels[pid] = text;
     } else {
       draft_.thread_names[{pid, timeline.strings[id(table, label.tid)]}] = text;
@@ -121,6 +126,8 @@ void KinetoJoiner::add(size_t parser, const KinetoEvents& events) {
   }
   timeline.allocations.insert(
       timeline.allocations.end(), events.allocations.begin(), events.allocations.end());
+  for (const uint32_t pid : events.allocation_pids)
+    draft_.allocation_pids.push_back(id(table, pid));
   draft_.damage.add(events.damage);
 }
 
@@ -139,8 +146,9 @@ void KinetoJoiner::add_collective(Table& table,
                                   size_t index) {
   const bool kernel = span.category == KinetoCategory::kKernel && is_communication(span.kind);
   if (!kernel && !span.announces && events.own.empty()) return;
-  const int32_t collective =
-      collective_of(table, events.arguments[static_cast<size_t>(span.collective)]);
+  const int32_t collective = collective_of(table,
+                                           events.arguments[static_cast<size_t>(span.collective)],
+                                           draft_.lane_keys[static_cast<size_t>(lane_id)].pid);
   if (span.announces) {
     draft_.announcements.push_back(
         {lane_id, span.start_ns, span.start_ns + span.duration_ns, collective});
@@ -148,7 +156,9 @@ void KinetoJoiner::add_collective(Table& table,
   if (kernel || !span.announces) draft_.timeline.spans.collective[index] = collective;
 }
 
-int32_t KinetoJoiner::collective_of(Table& table, const KinetoEvents::Arguments& arguments) {
+int32_t KinetoJoiner::collective_of(Table& table,
+                                    const KinetoEvents::Arguments& arguments,
+                                    const std::string& pid) {
   RankTimeline& timeline = draft_.timeline;
   Collective out;
   const std::string name = collective_from_c10d(timeline.strings[id(table, arguments.name)]);
@@ -171,27 +181,31 @@ int32_t KinetoJoiner::collective_of(Table& table, const KinetoEvents::Arguments&
                                          out.out_elements,
                                          dtype_size(dtype),
                                          std::clamp(out.group_size, 0, kMostRanks));
-  note_group(out, id(table, arguments.description), ranks);
+  note_group(pid, out, id(table, arguments.description), ranks);
   // Sends and receives give another rank there.
-  if (draft_.rank_in_collectives < 0 && arguments.rank >= 0 && out.peer < 0 && name != "wait" &&
-      name != "send" && name != "receive") {
+  if (arguments.rank >= 0 && out.peer < 0 && name != "wait" && name != "send" &&
+      name != "receive") {
     const auto rank = static_cast<size_t>(arguments.rank);
-    if (rank < ranks.size()) draft_.rank_in_collectives = ranks[rank];
+    if (rank < ranks.size()) {
+      if (draft_.rank_in_collectives < 0) draft_.rank_in_collectives = ranks[rank];
+      ++draft_.rank_votes[pid][ranks[rank]];
+    }
   }
   timeline.collectives.push_back(std::move(out));
   return static_cast<int32_t>(timeline.collectives.size()) - 1;
 }
 
 // A group that only collectives name is known as far as they tell.
-void KinetoJoiner::note_group(const Collective& collective,
+void KinetoJoiner::note_group(const std::string& pid,
+                              const Collective& collective,
                               StringId description,
                               const std::vector<int32_t>& ranks) {
   if (collective.group == kNoString) return;
-  const auto [it, added] = groups_.try_emplace(collective.group, draft_.groups_seen.size());
+  const auto [it, added] = groups_.try_emplace({pid, collective.group}, draft_.groups_seen.size());
   if (added) {
-    draft_.groups_seen.push_back({draft_.timeline.strings[collective.group], "", {}, 0});
+    draft_.groups_seen.push_back({pid, {draft_.timeline.strings[collective.group], "", {}, 0}});
   }
-  ProcessGroup& group = draft_.groups_seen[it->second];
+  ProcessGroup& group = draft_.groups_seen[it->second].group;
   if (group.description.empty()) group.description = draft_.timeline.strings[description];
   if (group.ranks.empty()) group.ranks = ranks;
   if (group.size == 0) group.size = std::max(0, collective.group_size);

@@ -42,8 +42,11 @@ class KinetoJoiner {
                       const KinetoEvents::Span& span,
                       int32_t lane_id,
                       size_t index);
-  int32_t collective_of(Table& table, const KinetoEvents::Arguments& arguments);
-  void note_group(const Collective& collective,
+  int32_t collective_of(Table& table,
+                        const KinetoEvents::Arguments& arguments,
+                        const std::string& pid);
+  void note_group(const std::string& pid,
+                  const Collective& collective,
                   StringId description,
                   const std::vector<int32_t>& ranks);
   const std::vector<int32_t>& ranks_of(StringId text);
@@ -53,7 +56,8 @@ class KinetoJoiner {
   std::vector<Table> tables_;
   std::map<std::pair<std::string, std::string>, int32_t> lane_ids_;
   std::map<StringId, std::vector<int32_t>> ranks_;  // by the text that lists them
-  std::map<StringId, size_t> groups_;  // seen in collectives: place in draft.groups_seen
+  // Seen in collectives of a process: place in draft.groups_seen.
+  std::map<std::pair<std::string, StringId>, size_t> groups_;
 };
 
 }  // namespace vitrine

@@ -1,41 +1,17 @@
-// Lines through zlib, which passes plain files on as they are.
+// Lines of a text source, in a buffer of two of the longest.
 #include "readers/line_reader.h"
 
-#include <zlib.h>
-
-#include <cerrno>
 #include <cstring>
-#include <filesystem>
 
 #include "core/error.h"
-#include "core/format.h"
 
 namespace vitrine {
 
-namespace {
-
-gzFile open_text(const std::string& path) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) throw IoError(path + " is a folder, not a file");
-  gzFile file = gzopen(path.c_str(), "rb");
-  if (file == nullptr) throw IoError("cannot read " + path + ": " + std::strerror(errno));
-  gzbuffer(file, 256 << 10);
-  return file;
-}
-
-}  // namespace
-
-LineReader::LineReader(const std::string& path) : path_(path) {
-  file_ = open_text(path);
+LineReader::LineReader(const std::string& path) : path_(path), source_(open_text_source(path)) {
   buffer_.resize(2 * kLongestLine);
   refill();
-  if (end_ == 0 && problem_.empty()) {
-    gzclose(static_cast<gzFile>(file_));
-    throw IoError(path + " is empty");
-  }
+  if (end_ == 0 && problem_.empty()) throw IoError(path + " is empty");
 }
-
-LineReader::~LineReader() { gzclose(static_cast<gzFile>(file_)); }
 
 void LineReader::refill() {
   if (begin_ > 0) {
@@ -43,23 +19,13 @@ void LineReader::refill() {
     end_ -= begin_;
     begin_ = 0;
   }
-  gzFile file = static_cast<gzFile>(file_);
-  const int got = gzread(file, buffer_.data() + end_, static_cast<unsigned>(buffer_.size() - end_));
-  if (got > 0) {
-    end_ += static_cast<size_t>(got);
-    read_bytes_ += static_cast<uint64_t>(got);
-    return;
-  }
+  const size_t wanted = buffer_.size() - end_;
+  const size_t got = source_->read(buffer_.data() + end_, wanted);
+  end_ += got;
+  if (got == wanted) return;
   at_end_ = true;
-  int code = Z_OK;
-  const char* message = gzerror(file, &code);
-  const std::string reason = code == Z_ERRNO ? std::strerror(errno) : message;
-  if (code == Z_OK || code == Z_STREAM_END) return;
-  problem_ = format("%s %s after %llu bytes of text",
-                    path_.c_str(),
-                    code == Z_BUF_ERROR ? "is cut short: its compressed data end"
-                                        : ("is damaged (" + reason + "):").c_str(),
-                    static_cast<unsigned long long>(read_bytes_));
+  const std::string problem = source_->problem();
+  if (!problem.empty()) problem_ = path_ + " is not whole: " + problem;
 }
 
 bool LineReader::next(std::string_view& line) {
@@ -84,18 +50,17 @@ bool LineReader::next(std::string_view& line) {
   }
 }
 
-std::string read_beginning(const std::string& path, size_t bytes) {
-  gzFile file = open_text(path);
-  std::string text(bytes, '\0');
-  size_t size = 0;
-  int got = 0;
-  while (size < bytes &&
-         (got = gzread(file, text.data() + size, static_cast<unsigned>(bytes - size))) > 0) {
-    size += static_cast<size_t>(got);
+Beginning read_beginning(const std::string& path, size_t bytes) {
+  Beginning out;
+  const auto source = open_text_source(path);
+  out.text.resize(bytes);
+  size_t size = 0, got = 1;
+  for (; size < bytes && got > 0; size += got) {
+    got = source->read(out.text.data() + size, bytes - size);
   }
-  gzclose(file);
-  text.resize(size);
-  return text;
+  out.text.resize(size);
+  out.problem = source->problem();
+  return out;
 }
 
 }  // namespace vitrine

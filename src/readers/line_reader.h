@@ -3,8 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
+
+#include "readers/text_source.h"
 
 namespace vitrine {
 
@@ -15,9 +18,6 @@ class LineReader {
 
   // Throws IoError: no such file, a folder, unreadable, empty.
   explicit LineReader(const std::string& path);
-  ~LineReader();
-  LineReader(const LineReader&) = delete;
-  LineReader& operator=(const LineReader&) = delete;
 
   // The next line without its end (LF, CRLF, or the end of the file); valid until the next call.
   bool next(std::string_view& line);
@@ -28,14 +28,17 @@ class LineReader {
  private:
   void refill();
   std::string path_, buffer_, problem_;
-  void* file_ = nullptr;  // gzFile
+  std::unique_ptr<TextSource> source_;
   size_t begin_ = 0, end_ = 0;
-  uint64_t read_bytes_ = 0;
   bool at_end_ = false;
 };
 
+struct Beginning {
+  std::string text;
+  std::string problem;  // as LineReader::problem, where the text ends early
+};
 // The first `bytes` bytes of a plain or gzipped file, fewer when it is shorter or damaged. Throws
-// IoError: no such file, a folder, unreadable.
-std::string read_beginning(const std::string& path, size_t bytes);
+// IoError: no such file, a folder, unreadable, empty.
+Beginning read_beginning(const std::string& path, size_t bytes);
 
 }  // namespace vitrine

@@ -419,7 +419,17 @@ NcclFacts read_nccl_log(const std::string& path) {
   LineReader reader(path);
   Log log;
   std::string_view line;
-  while (reader.next(line)) log.line(line);
+  std::string without_zeros;
+  int64_t lines_with_zeros = 0;
+  while (reader.next(line)) {
+    if (line.find('\0') != std::string_view::npos) {
+      ++lines_with_zeros;
+      without_zeros = line;
+      std::erase(without_zeros, '\0');
+      line = without_zeros;
+    }
+    log.line(line);
+  }
   if (log.messages() == 0) {
     throw IoError(
         format("%s has no line of NCCL in %lld: expected lines like \"host:pid:tid [0] "
@@ -431,6 +441,12 @@ NcclFacts read_nccl_log(const std::string& path) {
   NcclFacts facts = log.finish();
   facts.source = path;
   if (!reader.problem().empty()) facts.warnings.push_back(reader.problem());
+  if (lines_with_zeros > 0) {
+    facts.warnings.push_back(
+        format("%lld lines hold zero bytes (was the log cut while it was written, or copied while "
+               "the disk was full?): these are passed over",
+               static_cast<long long>(lines_with_zeros)));
+  }
   return facts;
 }
 

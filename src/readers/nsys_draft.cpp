@@ -6,6 +6,7 @@
 
 #include "core/format.h"
 #include "readers/amounts.h"
+#include "readers/far_times.h"
 #include "readers/kineto_names.h"
 #include "readers/nsys_ranges.h"
 
@@ -56,23 +57,37 @@ void NsysDraft::choose_steps() {
   std::sort(members.begin(), members.end(), [&](size_t a, size_t b) {
     return events[a].start_ns < events[b].start_ns;
   });
-  bool numbered = true;
+  // A step inside another of the same name is none.
+  std::vector<size_t> steps;
+  int64_t end = INT64_MIN;
   for (const size_t i : members) {
-    numbered = numbered && step_name(timeline.strings[events[i].name]).number >= 0;
+    if (events[i].start_ns < end) continue;
+    steps.push_back(i);
+    end = events[i].end_ns;
   }
-  for (const size_t i : members) {
-    // A step inside another of the same name is none.
-    if (!steps_.empty() && events[i].start_ns < steps_.back().end_ns) continue;
+  // Numbers that go on are used, also where some are missing; those of several loops are not.
+  bool numbered = true, again = false;
+  int64_t last = -1;
+  for (const size_t i : steps) {
+    const int64_t number = step_name(timeline.strings[events[i].name]).number;
+    numbered = numbered && number >= 0;
+    again = again || (number >= 0 && number <= last);
+    last = number;
+  }
+  numbered = numbered && !again;
+  for (const size_t i : steps) {
     const int64_t number = numbered ? step_name(timeline.strings[events[i].name]).number
                                     : static_cast<int64_t>(steps_.size());
     steps_.push_back({events[i].start_ns, events[i].end_ns, static_cast<int32_t>(number)});
     step_number_[i] = static_cast<int32_t>(number);
     events[i].kind = SpanKind::kStep;
   }
-  timeline.warnings.push_back(format("steps are the %zu NVTX ranges named \"%s%s\"",
+  timeline.warnings.push_back(format("steps are the %zu NVTX ranges named \"%s%s",
                                      steps_.size(),
                                      best->first.first.c_str(),
-                                     numbered ? " N" : "\", numbered in order\""));
+                                     numbered ? " N\""
+                                     : again  ? " N\", whose numbers begin anew: numbered in order"
+                                              : "\", numbered in order"));
 }
 
 int32_t NsysDraft::step_at(int64_t time_ns) const {
@@ -215,6 +230,7 @@ void NsysDraft::finish() {
   find_launches();
   name_collectives();
   fill();
+  leave_out_far_times(timeline);
   Amounts amounts;
   amounts.bound(timeline);
   amounts.warn(timeline.warnings);

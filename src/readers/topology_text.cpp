@@ -89,8 +89,10 @@ std::optional<Topology::Link> link_of(std::string_view cell) {
                                                              {"XGMI", LinkKind::kNvlink}};
   const auto found = kinds.find(cell);
   if (found != kinds.end()) return Topology::Link{found->second, 0};
-  if (cell.substr(0, 2) == "NV" && cell.size() <= 5 && all_digits(cell.substr(2))) {
-    return Topology::Link{LinkKind::kNvlink, std::stoi(std::string(cell.substr(2)))};
+  constexpr int kMostLinks = 64;  // of one card to another; 18 are the most there are
+  if (cell.substr(0, 2) == "NV" && cell.size() <= 4 && all_digits(cell.substr(2))) {
+    const int links = std::stoi(std::string(cell.substr(2)));
+    if (links >= 1 && links <= kMostLinks) return Topology::Link{LinkKind::kNvlink, links};
   }
   return std::nullopt;
 }
@@ -167,7 +169,15 @@ class Table {
       }
       const std::string& cell = words[column + 1];
       const auto link = link_of(cell);
-      if (link) {
+      if (link && (link->kind == LinkKind::kSelf) != (row == column)) {
+        ++odd_;
+        if (first_odd_.empty()) {
+          first_odd_ = format("\"%s\" in row %s, column %s",
+                              cell.c_str(),
+                              words[0].c_str(),
+                              header_.devices[column].c_str());
+        }
+      } else if (link) {
         topology.links[row][column] = *link;
         far_pcie_ = far_pcie_ || cell == "PCIE";
       } else if (!(row == column && cell == "0")) {  // rocm-smi's self
@@ -211,10 +221,38 @@ class Table {
       topology.warnings.push_back("the table is cut: no row of " + join(missing, ", ") +
                                   "; their links are taken from the other rows");
     }
+    if (odd_ > 0) {
+      topology.warnings.push_back(
+          format("%zu cells say that a device is another, or linked with itself (the first: %s): "
+                 "they are taken as unknown",
+                 odd_,
+                 first_odd_.c_str()));
+    }
+    warn_of_one_sided();
     if (far_pcie_) {
       topology.warnings.push_back(
           "PCIE does not say how far two cards are: taken as PHB (through a host bridge)");
     }
+  }
+
+  // The two cells of a pair say the same, unless the table is damaged.
+  void warn_of_one_sided() {
+    size_t count = 0;
+    std::string first;
+    for (size_t row = 0; row < seen_.size(); ++row) {
+      for (size_t column = 0; column < row; ++column) {
+        const Topology::Link &a = topology.links[row][column], &b = topology.links[column][row];
+        if (a.kind == LinkKind::kUnknown || b.kind == LinkKind::kUnknown) continue;
+        if (a.kind == b.kind && a.nvlinks == b.nvlinks) continue;
+        if (count++ == 0) first = header_.devices[row] + " and " + header_.devices[column];
+      }
+    }
+    if (count == 0) return;
+    topology.warnings.push_back(
+        format("%zu pairs of devices have one link in one row and another in the other (the first: "
+               "%s): the table may be damaged",
+               count,
+               first.c_str()));
   }
 
   void name_nic(const std::string& short_name, const std::string& name) {
@@ -234,7 +272,26 @@ class Table {
   Header header_;
   std::vector<bool> seen_;
   bool far_pcie_ = false;
+  size_t odd_ = 0;
+  std::string first_odd_;
 };
+
+// A name of two columns leaves open which card is meant.
+void refuse_repeated(const std::string& path, const std::vector<std::string>& devices) {
+  std::map<std::string, size_t> columns;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    const auto [it, added] = columns.try_emplace(devices[i], i);
+    if (added) continue;
+    throw IoError(
+        format("%s: columns %zu and %zu of its table of links are both called \"%s\", so "
+               "which device is meant is not known; give the output of `nvidia-smi topo "
+               "-m` as it is",
+               path.c_str(),
+               it->second + 1,
+               i + 1,
+               devices[i].substr(0, 40).c_str()));
+  }
+}
 
 // Fed line by line.
 class Finder {
@@ -279,6 +336,7 @@ Topology read_topology(const std::string& path) {
                   " holds no table of links: expected the output of `nvidia-smi topo -m` (a line "
                   "GPU0 GPU1 ..., then a row for each card with NV#, PIX, PXB, PHB, NODE or SYS)");
   }
+  refuse_repeated(path, finder.table->header().devices);
   finder.table->finish();
   Topology topology = std::move(finder.table->topology);
   topology.source = path;

@@ -25,7 +25,7 @@ Json parts(const Breakdown& time) {
           {"compute_ns", time.compute_ns},
           {"exposed_comm_ns", time.exposed_communication_ns},
           {"exposed_mem_ns", time.exposed_copy_ns},
-          {"idle_ns", time.idle_ns + time.data_wait_ns},
+          {"idle_ns", time.idle_ns},
           {"comm_ns", time.communication_ns},
           {"overlap_comp_comm_ns", time.overlap_ns}};
 }
@@ -135,6 +135,35 @@ Json gap_json(const Gap& gap) {
           {"step", known(gap.step)}};
 }
 
+Json path_json(const PathFacts& path) {
+  if (!path.known()) return nullptr;
+  Json parts = Json::object(), answers = Json::array();
+  for (int i = 0; i < kPathParts; ++i) {
+    parts[path_part_name(static_cast<PathPart>(i))] = path.part_ns[static_cast<size_t>(i)];
+  }
+  for (const WhatIf& one : path.what_if) {
+    const bool known = one.span_ns >= 0;
+    Json answer = {{"change", what_if_name(one)},
+                   {"step_ns", known ? Json(path.per_step(one.span_ns)) : Json(nullptr)},
+                   {"speed_up", nullptr}};
+    if (one.span_ns > 0) {
+      answer["speed_up"] = static_cast<double>(path.span_ns()) / static_cast<double>(one.span_ns);
+    }
+    if (!known) answer["unknown"] = one.unknown;
+    answers.push_back(std::move(answer));
+  }
+  return {{"begin_ns", path.begin_ns},
+          {"end_ns", path.end_ns},
+          {"first_step", path.first_step >= 0 ? Json(path.first_step) : Json(nullptr)},
+          {"last_step", path.last_step >= 0 ? Json(path.last_step) : Json(nullptr)},
+          {"steps", path.steps},
+          {"step_ns", path.per_step(path.span_ns())},
+          {"parts_ns", std::move(parts)},
+          {"kernel_classes_ns", classes(path.class_ns)},
+          {"what_if", std::move(answers)},
+          {"inferred", path.inferred}};
+}
+
 Json holder_json(const MemoryHolder& holder) {
   return {{"what", holder.what}, {"category", holder.category}, {"bytes", holder.bytes}};
 }
@@ -222,6 +251,7 @@ Json rank_json(const JobFacts& job, size_t index, size_t most) {
               {"idle_by_cause_ns", causes(rank.idle_by_cause)},
               {"idle_by_what_ns", rank.idle_by_what},
               {"launch", launch_json(rank.launch)},
+              {"critical_path", path_json(rank.critical_path)},
               {"tensor_core_ns", rank.tensor_core_ns},
               {"matmul_ns", rank.matmul_ns},
               {"recompute_ns", rank.recompute_ns},
@@ -422,45 +452,6 @@ Json finding_json(const Finding& finding) {
 
 }  // namespace
 
-Json comparison_json(const Comparison& c) {
-  Json rows = Json::array();
-  const auto add = [&](const char* section, const std::vector<ComparedRow>& from) {
-    const char* unit = std::string(section) == "memory" ? "bytes" : "ns";
-    for (const ComparedRow& row : from) {
-      Json json = {{"section", section},
-                   {"name", row.name},
-                   {"unit", unit},
-                   {"a", row.in_a ? Json(row.a) : Json(nullptr)},
-                   {"b", row.in_b ? Json(row.b) : Json(nullptr)},
-                   {"difference", row.difference},
-                   {"share", row.share}};
-      if (row.count_a > 0 || row.count_b > 0) {
-        json["count_a"] = row.count_a;
-        json["count_b"] = row.count_b;
-      }
-      rows.push_back(std::move(json));
-    }
-  };
-  add("step", {c.step});
-  add("part", c.parts);
-  add("phase", c.phases);
-  add("idle", c.idle);
-  add("host", c.host);
-  add("operation", c.operations);
-  add("host_operation", c.host_operations);
-  add("kernel", c.kernels);
-  add("collective", c.collectives);
-  add("memory", c.memory);
-  return {{"format", "vitrine comparison"},
-          {"version", kVersion},
-          {"a", {{"name", c.name_a}, {"ranks", c.ranks_a}}},
-          {"b", {{"name", c.name_b}, {"ranks", c.ranks_b}}},
-          {"per_step", c.per_step},
-          {"summary", c.summary},
-          {"rows", std::move(rows)},
-          {"notes", c.notes}};
-}
-
 Json analysis_json(const JobFacts& job,
                    const Diagnosis& diagnosis,
                    const AnalysisJsonOptions& options) {
@@ -483,6 +474,7 @@ Json analysis_json(const JobFacts& job,
           {"topologies", list(job.topologies, 0, topology_json)},
           {"nccl", list(job.nccl, 0, nccl_json)},
           {"loose_memory", list(job.loose_memory, 0, memory_json)},
+          {"per_step", diagnosis.per_step},
           {"findings", list(diagnosis.findings, 0, finding_json)},
           {"abstained", diagnosis.abstained},
           {"verdict", diagnosis.verdict},

@@ -58,6 +58,10 @@ std::string comparison_text(const Comparison& comparison, size_t rows) {
   append_lines(out, "a: ", ranks_of(comparison.name_a, comparison.ranks_a));
   append_lines(out, "b: ", ranks_of(comparison.name_b, comparison.ranks_b));
   for (const std::string& note : comparison.notes) append_lines(out, "note: ", note);
+  if (!comparison.comparable) {
+    write_table("memory, fullest rank", comparison.memory, rows, true, out);
+    return out;
+  }
   const char* per = comparison.per_step ? "a step and rank" : "the recording, a rank";
   out += format("\ntimes are of %s\n", per);
   write_table("whole", {comparison.step}, 1, false, out);

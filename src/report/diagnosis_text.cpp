@@ -6,6 +6,7 @@
 #include "core/format.h"
 #include "report/facts_text.h"
 #include "report/job_warnings.h"
+#include "report/path_text.h"
 #include "report/text_lines.h"
 
 namespace vitrine {
@@ -74,22 +75,23 @@ void write_split(const JobFacts& job, std::string& out) {
                share_of(time.compute_ns, time.span_ns).c_str(),
                share_of(time.exposed_communication_ns, time.span_ns).c_str(),
                share_of(time.exposed_copy_ns, time.span_ns).c_str(),
-               share_of(time.idle_ns + time.data_wait_ns, time.span_ns).c_str(),
+               share_of(time.idle_ns, time.span_ns).c_str(),
                time.communication_ns > 0 ? share_of(time.overlap_ns, time.communication_ns).c_str()
                                          : "no comm");
   }
 }
 
-std::string cost_of(const Finding& finding) {
+std::string cost_of(const Finding& finding, bool per_step) {
   if (finding.cost_ns <= 0) return "";
-  return format("%s, %.1f %% of the step",
+  return format("%s, %.1f %% of the %s",
                 format_ns(static_cast<double>(finding.cost_ns)).c_str(),
-                finding.share * 100);
+                finding.share * 100,
+                per_step ? "step" : "trace");
 }
 
-void write_finding(const Finding& finding, size_t number, std::string& out) {
+void write_finding(const Finding& finding, bool per_step, size_t number, std::string& out) {
   std::string title = finding.title + " [" + finding.rule + "], " + severity_name(finding.severity);
-  if (const std::string cost = cost_of(finding); !cost.empty()) title += ": " + cost;
+  if (const std::string cost = cost_of(finding, per_step); !cost.empty()) title += ": " + cost;
   title += format(" (confidence %.0f %%)", finding.confidence * 100);
   out += "\n";
   append_lines(out, format("%2zu. ", number), title);
@@ -125,14 +127,16 @@ std::string diagnosis_text(const JobFacts& job, const Diagnosis& diagnosis) {
   std::vector<std::string> notes;
   for (const Finding& finding : diagnosis.findings) {
     if (finding.severity != Severity::kNote) {
-      write_finding(finding, ++number, out);
+      write_finding(finding, diagnosis.per_step, ++number, out);
       continue;
     }
     std::string note = finding.title + " [" + finding.rule + "]";
-    if (const std::string cost = cost_of(finding); !cost.empty()) note += ", " + cost;
+    if (const std::string cost = cost_of(finding, diagnosis.per_step); !cost.empty())
+      note += ", " + cost;
     notes.push_back(note + ": " + finding.summary);
   }
   write_list("notes", notes, notes.size(), out);
+  write_path(job, out);
   write_facts(job, out);
   write_list("not judged", diagnosis.abstained, diagnosis.abstained.size(), out);
   write_list("warnings", job_warnings(job), kShownWarnings, out);

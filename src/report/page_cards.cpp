@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "analysis/statistics.h"
 #include "core/format.h"
 #include "report/page_parts.h"
 
@@ -29,12 +30,10 @@ double last_finite(const std::vector<double>& values) {
   return std::numeric_limits<double>::quiet_NaN();
 }
 
-double median(std::vector<double> values) {
+// NaN where no step has the value.
+double finite_median(std::vector<double> values) {
   std::erase_if(values, [](double value) { return !std::isfinite(value); });
-  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
-  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  return values.empty() ? std::numeric_limits<double>::quiet_NaN() : median(std::move(values));
 }
 
 // "12.3", "k": a count with its thousands as the unit's prefix.
@@ -55,8 +54,8 @@ void metrics_cards(const MetricsTable& metrics, Json& cards) {
   }
   for (const auto& [name, values] : metrics.columns) {
     const size_t at = name.find("_per_second");
-    if (at == std::string::npos || !std::isfinite(median(values))) continue;
-    const auto [value, prefix] = split_unit(format_count(median(values)));
+    if (at == std::string::npos || !std::isfinite(finite_median(values))) continue;
+    const auto [value, prefix] = split_unit(format_count(finite_median(values)));
     const std::string unit = name.substr(0, at) + "/s";
     cards.push_back(card("Throughput",
                          value,
@@ -67,7 +66,8 @@ void metrics_cards(const MetricsTable& metrics, Json& cards) {
 }
 
 struct Sum {
-  Breakdown parts;
+  Breakdown parts;  // idle_ns without the waits for data
+  int64_t data_wait_ns = 0;
   std::vector<double> steps;
   double share(int64_t part) const { return double(part) / double(parts.span_ns); }
 };
@@ -81,7 +81,7 @@ Sum sum_of(const JobFacts& job) {
     sum.parts.communication_ns += rank.total.communication_ns;
     sum.parts.overlap_ns += rank.total.overlap_ns;
     const int64_t data = rank.idle_by_cause[static_cast<size_t>(IdleCause::kDataLoading)];
-    sum.parts.data_wait_ns += data;
+    sum.data_wait_ns += data;
     sum.parts.idle_ns += rank.total.idle_ns - data;
     for (const auto& step : rank.steps) sum.steps.push_back(double(step.duration_ns));
   }
@@ -121,7 +121,7 @@ void time_cards(const JobFacts& job, Json& cards) {
                        "%",
                        "of the time a kernel computes"));
   cards.push_back(communication_card(sum));
-  if (const double waiting = sum.share(sum.parts.data_wait_ns); waiting > kBadDataWait) {
+  if (const double waiting = sum.share(sum.data_wait_ns); waiting > kBadDataWait) {
     cards.push_back(card("Waiting for data",
                          format("%.1f", 100 * waiting),
                          "%",

@@ -23,6 +23,8 @@ struct MemoryPeak {
 MemoryPeak memory_peak(const ReportInput& input);
 Json communication_json(const JobFacts& job, const PageClock& clock);
 Json topologies_json(const JobFacts& job);
+// Critical paths by rank, those that are known.
+Json paths_json(const JobFacts& job);
 Json pipeline_json(const PipelineFacts& pipeline, const PageClock& clock);
 Json tables_json(const JobFacts& job, const PageClock& clock);
 

@@ -1,6 +1,7 @@
 // Where the time of ranks and steps goes, and ranks side by side.
 #include <algorithm>
 
+#include "analysis/statistics.h"
 #include "report/page_parts.h"
 
 namespace vitrine {
@@ -36,13 +37,6 @@ Json step_json(int32_t rank, const StepFacts& step, const PageClock& clock) {
   out["phases"] = step.phase_ns;
   out["idle_causes"] = step.idle_by_cause;
   return out;
-}
-
-int64_t median(std::vector<int64_t> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 Json measured_json(const JobFacts& job, size_t index) {

@@ -85,6 +85,7 @@ Json report_data(const ReportInput& input) {
   if (!input.plan.empty()) out["plan"] = parse_json(input.plan, "plan");
   if (input.diagnosis != nullptr) {
     out["diagnosis"] = {{"verdict", input.diagnosis->verdict},
+                        {"per_step", input.diagnosis->per_step},
                         {"abstained", input.diagnosis->abstained},
                         {"findings", findings_json(*input.diagnosis, clock)}};
   }
@@ -100,6 +101,7 @@ Json report_data(const ReportInput& input) {
                   {"communication", communication_json(job, clock)},
                   {"topologies", topologies_json(job)},
                   {"pipeline", job.pipeline ? pipeline_json(*job.pipeline, clock) : Json()},
+                  {"paths", paths_json(job)},
                   {"tables", tables_json(job, clock)}};
   }
   out["warnings"] = std::move(warnings);

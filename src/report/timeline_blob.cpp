@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "report/free_track.h"
 #include "report/image.h"
 
 namespace vitrine {
@@ -97,18 +98,14 @@ std::vector<Tracks> tracks_of(const RankTimeline& timeline, const Thinning& thin
   // What the user named on a device lane lies behind its work, not around it: its own second half.
   const size_t lanes = timeline.lanes.size();
   std::vector<Tracks> out(2 * lanes);
-  std::vector<std::vector<int64_t>> ends(2 * lanes);
+  std::vector<FreeTrack> ends(2 * lanes);
   for (size_t i = 0; i < spans.size(); ++i) {
     if (!thinning.keeps(timeline, i)) continue;
     auto lane = static_cast<size_t>(spans.lane[i]);
     if (timeline.lanes[lane].device && is_annotation(spans.kind[i])) lane += lanes;
-    size_t track = 0;
-    while (track < ends[lane].size() && ends[lane][track] > spans.start_ns[i]) ++track;
-    if (track == ends[lane].size()) {
-      ends[lane].push_back(0);
-      out[lane].emplace_back();
-    }
-    ends[lane][track] = spans.start_ns[i] + std::max<int64_t>(0, spans.duration_ns[i]);
+    const int64_t start = spans.start_ns[i];
+    const size_t track = ends[lane].take(start, start + std::max<int64_t>(0, spans.duration_ns[i]));
+    if (track == out[lane].size()) out[lane].emplace_back();
     out[lane][track].push_back(static_cast<uint32_t>(i));
   }
   for (size_t lane = 0; lane < lanes; ++lane) {

@@ -90,7 +90,12 @@ TEST(Compare, UsesTotalsWhereOneRunHasNoSteps) {
 }
 
 TEST(Compare, SaysWhenARunHasNothingOnADevice) {
-  EXPECT_TRUE(compare(JobFacts{}, job_of({busy_rank(0)})).summary.starts_with("Not comparable"));
+  const Comparison found = compare(JobFacts{}, job_of({busy_rank(0)}));
+  EXPECT_TRUE(found.summary.starts_with("Not comparable"));
+  EXPECT_FALSE(found.comparable);
+  EXPECT_FALSE(found.step.in_a);
+  EXPECT_TRUE(found.step.in_b);
+  EXPECT_TRUE(found.parts.empty() && found.idle.empty() && found.kernels.empty());
 }
 
 TEST(Compare, SeparatesCollectivesBySizeAndMemoryByPeak) {

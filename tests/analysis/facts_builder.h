@@ -27,6 +27,8 @@ inline RankFacts busy_rank(int32_t rank, int64_t step_ms = 100, int32_t steps = 
   out.total.span_ns = out.total.compute_ns = out.end_ns;
   out.launch.launches = out.launch.kernels = 1000;
   out.launch.kernel_median_ns = 100000;
+  out.operators = {{"aten::mm", "", 1000}};
+  out.phase_ns[static_cast<size_t>(Phase::kBackward)] = 1;
   for (int32_t i = 0; i < steps; ++i) {
     StepFacts step;
     step.step = i;
@@ -52,6 +54,16 @@ inline void add_idle(RankFacts& rank, IdleCause cause, int64_t ms, const std::st
     if (cause == IdleCause::kDataLoading) step.data_ns += ms * kMs;
     if (!what.empty()) rank.idle_by_what[idle_cause_name(cause) + (": " + what)] += ms * kMs;
   }
+}
+
+// A path through all steps whose answer to `change` is `then_ms` a step.
+inline void add_answer(RankFacts& rank, Change change, int64_t then_ms) {
+  PathFacts& path = rank.critical_path;
+  path.end_ns = rank.end_ns;
+  path.steps = static_cast<int64_t>(rank.steps.size());
+  path.first_step = 0, path.last_step = static_cast<int32_t>(path.steps) - 1;
+  path.part_ns[static_cast<size_t>(PathPart::kCompute)] = rank.end_ns;
+  path.what_if.push_back({change, KernelClass::kOther, then_ms * kMs * path.steps, ""});
 }
 
 inline JobFacts job_of(std::vector<RankFacts> ranks) {

@@ -198,6 +198,33 @@ TEST(MatchCollectives, KernelsWithoutGroupAreAllToAllWhenAllRanksLeaveTogether) 
   EXPECT_FALSE(apart.warnings.empty());
 }
 
+TEST(MatchCollectives, ComputeBesideAWaitIsFoundBehindShorterPieces) {
+  RankFacts a = hand_made_rank(0, 2), b = hand_made_rank(1, 2);
+  add_use(a, "all_reduce", 300 * kUs, 900 * kUs, 64 << 20);
+  add_use(b, "all_reduce", 700 * kUs, 900 * kUs, 64 << 20);
+  a.collectives[0].exposed_ns = 200 * kUs;
+  // One long piece of compute covers the whole wait; two short ones that began later ended before.
+  a.work = {{0, 1000 * kUs, 1000 * kUs, Phase::kForward},
+            {100 * kUs, 150 * kUs, 50 * kUs, Phase::kBackward},
+            {200 * kUs, 250 * kUs, 50 * kUs, Phase::kForward}};
+  const JobFacts job = measure_job({a, b}, {}, {});
+  ASSERT_EQ(job.collectives.size(), 1u);
+  EXPECT_EQ(job.collectives[0].members[0].wait_ns, 400 * kUs);
+  EXPECT_EQ(job.collectives[0].members[0].exposed_wait_ns, 0);
+}
+
+TEST(AlignCollectives, OfVeryUnequalLengthsTakesBoundedTime) {
+  std::vector<AlignedUse> reference(200'000), uses(300);
+  for (size_t i = 0; i < reference.size(); ++i) {
+    reference[i].end_ns = static_cast<int64_t>(i * i % 977) * kMs + static_cast<int64_t>(i) * kMs;
+  }
+  for (size_t i = 0; i < uses.size(); ++i) uses[i] = reference[i + 2000];
+  const std::vector<int64_t> places = align_collectives(reference, uses, true);
+  EXPECT_EQ(places.front(), 2000);
+  EXPECT_EQ(places.back(), 2299);
+  EXPECT_EQ(align_receives(reference, uses, false).size(), uses.size());
+}
+
 TEST(MatchCollectives, ASecondFileOfARankIsLeftOut) {
   const JobFacts job = measure_job({hand_made_rank(0, 1), hand_made_rank(0, 1)}, {}, {});
   EXPECT_EQ(job.ranks.size(), 1u);

@@ -33,8 +33,7 @@ int64_t sum(const IdleByCause& causes) {
 }
 
 void expect_split(const Breakdown& time) {
-  EXPECT_EQ(time.compute_ns + time.exposed_communication_ns + time.exposed_copy_ns +
-                time.data_wait_ns + time.idle_ns,
+  EXPECT_EQ(time.compute_ns + time.exposed_communication_ns + time.exposed_copy_ns + time.idle_ns,
             time.span_ns);
   EXPECT_EQ(time.communication_ns, time.exposed_communication_ns + time.overlap_ns);
   EXPECT_GE(time.idle_ns, 0);

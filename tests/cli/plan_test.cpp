@@ -190,9 +190,14 @@ TEST_F(PlanCommand, APredictedTimelineReadsLikeARecordedOne) {
   ASSERT_FALSE(facts["pipeline"].is_null());
   EXPECT_EQ(facts["pipeline"]["micro_batches"], 16);
   EXPECT_EQ(facts["pipeline"]["by_stage"].size(), 4u);
-  EXPECT_NEAR(facts["pipeline"]["measured_bubble"].get<double>(),
-              plan["prediction"]["bubble_rate"].get<double>(),
-              0.02);
+  // Waiting and transfers of the stage that bounds the step.
+  const Json& parts = plan["prediction"]["step_parts_ns"];
+  const Json& stage =
+      facts["pipeline"]["by_stage"][plan["prediction"]["bounding_stage"].get<size_t>()];
+  const double predicted =
+      parts["pipeline bubble"].get<double>() + parts["transfers between stages"].get<double>();
+  EXPECT_NEAR(
+      (stage["bubble_ns"].get<double>() + stage["transfer_ns"].get<double>()) / predicted, 1, 0.02);
   EXPECT_EQ(run_vitrine({"report", "t", "-o", "t.html"}, folder_.path()).code, 0);
 }
 

@@ -1,5 +1,6 @@
-// Any bytes as a Chrome trace: a timeline or an IoError, never a crash; and cutting the text into
-// chunks elsewhere changes nothing of what is read from sound text.
+// Any bytes as a Chrome trace: a timeline or an IoError, never a crash, also where ranks are taken
+// apart; and cutting the text into chunks elsewhere changes nothing of what is read from sound
+// text.
 #include <cstdint>
 #include <string_view>
 
@@ -22,6 +23,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     } catch (const vitrine::IoError&) {
       warned = true;
     }
+  }
+  try {
+    vitrine::KinetoOptions options;
+    options.threads = 1;
+    options.chunk_bytes = size_t{1} << 16;
+    for (const auto& rank : vitrine::read_kineto_ranks_text(text, "fuzz.json", options)) {
+      const auto& columns = rank.spans;
+      if (columns.lane.size() != columns.size() || columns.shapes.size() != columns.size())
+        __builtin_trap();
+    }
+  } catch (const vitrine::IoError&) {
   }
   if (!warned && spans[0] != spans[1]) __builtin_trap();
   return 0;

@@ -30,6 +30,13 @@ def kineto():
     yield json.dumps(events, indent=1).encode()
     yield json.dumps({"traceEvents": [{**e, "cat": {"kernel": "Kernel", "cuda_runtime": "Runtime"}.get(
         e.get("cat"), "Operator")} for e in events], **base}, indent=2).encode()
+    moved = [{**e, "pid": e["pid"] + 20000} for e in events]
+    note = [{"rank": r, "processes": {str(p + 20000 * r): str(p) for p in (0, 9)}, "header": {
+        **base, "distributedInfo": {"rank": r, "world_size": 2}}} for r in (0, 1)]
+    yield json.dumps({"traceEvents": events + moved, "mergedRanks": note}).encode()
+    names = [{"ph": "M", "name": "process_name", "pid": p, "args": {"name": "rank %d" % r}} for p, r in ((9, 0), (20009, 1))]
+    yield json.dumps({"traceEvents": names + events + moved, "distributedInfo": [{"rank": 0}, {"rank": 1}]}).encode()
+    yield (json.dumps([step, {**step, "ts": 50}, {**step, "ts": 12, "args": {"deep": [[[[1]]]]}}]) + "[]").encode()
 
 
 def snapshots():

@@ -9,6 +9,8 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "inspect/job_sums.h"
+#include "inspect/trace_edit.h"
 #include "report/analysis_json.h"
 #include "support/scratch.h"
 #include "support/shared_data.h"
@@ -88,6 +90,68 @@ TEST_F(Inspect, TheJsonHoldsTheDocumentedKeys) {
     EXPECT_TRUE(json.contains(key)) << key;
   }
   EXPECT_TRUE(json["pipeline"].is_null()) << "what is not known is null";
+}
+
+Json analysis_of(const std::vector<std::string>& paths) {
+  const JobFacts job = inspect_job(paths);
+  return analysis_json(job, diagnose(job));
+}
+
+// Merged, and as the two files: all the same but the files' names, to the nanosecond.
+TEST(InspectMerged, AMergedFileSaysWhatItsRanksFilesSay) {
+  const std::string data = shared_data();
+  if (data.empty()) GTEST_SKIP() << "no reference traces here (VITRINE_SHARED_DATA)";
+  for (const std::string label :
+       {"ddp_healthy", "pipeline_1f1b_2mb", "straggler_rank1", "fsdp_checkpointed"}) {
+    SCOPED_TRACE(label);
+    const std::string folder = data + "/traces/h200/" + label;
+    const ScratchFolder scratch;
+    const JobFacts apart = inspect_job({folder});
+    std::vector<MergeInput> inputs;
+    for (size_t i = 0; i < apart.ranks.size(); ++i)
+      inputs.push_back({apart.ranks[i].path, apart.ranks[i].rank, apart.clocks[i].offset_ns});
+    ASSERT_EQ(inputs.size(), 2u);
+    merge_traces(inputs, scratch / "all.json.gz");
+    Json merged = analysis_of({scratch / "all.json.gz"});
+    Json separate = analysis_json(apart, diagnose(apart));
+    for (Json& rank : merged["ranks"]) rank.erase("source");
+    for (Json& rank : separate["ranks"]) rank.erase("source");
+    EXPECT_EQ(merged["ranks"].size(), 2u);
+    EXPECT_FALSE(merged["findings"].is_null());
+    EXPECT_EQ(Json::diff(separate, merged).dump(), "[]");
+  }
+}
+
+TEST_F(Inspect, RanksWhoseSumsWouldNotFitAreLeftOutWithAWarning) {
+  // Each is at the bound of one file; 2^61 / 2^56 of them fit.
+  std::string events;
+  for (int i = 0; i < 5000; ++i) {
+    events +=
+        std::string(i > 0 ? "," : "") +
+        R"({"ph":"i","name":"[memory]","pid":0,"tid":1,"ts":1,"args":{"Bytes":17592186044416}})";
+  }
+  for (int rank = 0; rank < 40; ++rank) {
+    write("rank" + std::to_string(rank) + ".json",
+          R"({"distributedInfo": {"rank": )" + std::to_string(rank) +
+              R"(, "world_size": 40}, "traceEvents": [)" + events + "]}");
+  }
+  const JobFacts job = inspect_job({folder_.path()});
+  EXPECT_EQ(job.ranks.size(), 32u);
+  EXPECT_THAT(job.warnings, Contains(HasSubstr("left out: rank 32 of")));
+}
+
+TEST(JobSums, StopAtTheirBound) {
+  RankTimeline timeline;
+  timeline.spans.start_ns = {INT64_MIN / 2, INT64_MAX / 2 + 1};
+  timeline.spans.duration_ns = {INT64_MAX, INT64_MAX};
+  timeline.spans.bytes = {INT64_MIN, INT64_MAX};
+  EXPECT_EQ(sums_of(timeline).time_ns, JobSums::kMost);
+  EXPECT_EQ(sums_of(timeline).bytes, JobSums::kMost);
+  JobSums sums;
+  EXPECT_TRUE(sums.add({JobSums::kMost - 1, 0}));
+  EXPECT_FALSE(sums.add({2, 0}));
+  EXPECT_TRUE(sums.add({1, JobSums::kMost}));
+  EXPECT_FALSE(sums.add({0, 1}));
 }
 
 // Every number of every file against exact interval truth, through the documented interface.

@@ -145,6 +145,108 @@ TEST_F(TraceEdit, MergedRanksShareNoNumbersAndStandOnOneClock) {
   EXPECT_FALSE(merged.contains("distributedInfo")) << "it is one rank's";
 }
 
+TEST_F(TraceEdit, MergedRanksAreTakenApartAgainAndCanBeCutOut) {
+  std::string other = kTrace;
+  other.replace(other.find("\"rank\": 0"), 9, "\"rank\": 1");
+  const std::string a = write("a.json", kTrace), b = write("b.json", other);
+  merge_traces({{a, 0, 0}, {b, 1, 500}}, folder_ / "all.json");
+  const auto same = [](const RankTimeline& merged, const RankTimeline& alone) {
+    EXPECT_EQ(merged.rank, alone.rank);
+    EXPECT_EQ(merged.world_size, 2);
+    EXPECT_EQ(merged.info, alone.info);
+    EXPECT_EQ(merged.wall_anchor_ns, alone.wall_anchor_ns);
+    EXPECT_EQ(merged.warnings, alone.warnings);
+    ASSERT_EQ(merged.spans.size(), alone.spans.size());
+    ASSERT_EQ(merged.lanes.size(), alone.lanes.size());
+    for (size_t i = 0; i < alone.lanes.size(); ++i) {
+      EXPECT_EQ(merged.lanes[i].name, alone.lanes[i].name);
+      EXPECT_EQ(merged.lanes[i].device_index, alone.lanes[i].device_index);
+    }
+    for (size_t i = 0; i < alone.spans.size(); ++i) {
+      EXPECT_EQ(merged.spans.start_ns[i], alone.spans.start_ns[i]);
+      EXPECT_EQ(merged.strings[merged.spans.name[i]], alone.strings[alone.spans.name[i]]);
+      EXPECT_EQ(merged.spans.step[i], alone.spans.step[i]);
+      EXPECT_EQ(merged.spans.lane[i], alone.spans.lane[i]);
+    }
+  };
+  const std::vector<RankTimeline> ranks = read_kineto_ranks(folder_ / "all.json");
+  ASSERT_EQ(ranks.size(), 2u);
+  same(ranks[0], read_kineto(a));
+  same(ranks[1], read_kineto(b));
+
+  CutOptions options;
+  options.ranks = {1};
+  cut_trace(folder_ / "all.json", options, folder_ / "one.json");
+  const std::vector<RankTimeline> one = read_kineto_ranks(folder_ / "one.json");
+  ASSERT_EQ(one.size(), 1u);
+  same(one[0], read_kineto(b));
+  options.ranks = {7};
+  EXPECT_THAT(message_of<ConfigError>(
+                  [&] { cut_trace(folder_ / "all.json", options, folder_ / "no.json"); }),
+              HasSubstr("none of the ranks that are asked for; it has 0, 1"));
+  EXPECT_THAT(message_of<ConfigError>([&] { cut_trace(a, options, folder_ / "no.json"); }),
+              HasSubstr("does not say which of its events are of which rank"));
+}
+
+TEST_F(TraceEdit, AMergeOfWhatCannotStandSideBySideIsRefused) {
+  const std::string a = write("a.json", kTrace), b = write("b.json", kTrace);
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                merge_traces({{a, 0, 0}, {b, 0, 0}}, folder_ / "c.json");
+              }),
+              HasSubstr("are both of rank 0"));
+  merge_traces({{a, 0, 0}, {b, 1, 0}}, folder_ / "all.json");
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                merge_traces({{folder_ / "all.json", 0, 0}, {b, 1, 0}}, folder_ / "c.json");
+              }),
+              HasSubstr("holds several ranks already"));
+  EXPECT_THROW(merge_traces({}, folder_ / "c.json"), IoError);
+  EXPECT_THROW(merge_traces({{folder_.path(), 0, 0}}, folder_ / "c.json"), IoError);
+  EXPECT_THROW(merge_traces({{a, 0, 0}}, folder_.path()), IoError);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "c.json"));
+}
+
+TEST_F(TraceEdit, EmptyTracesAreMergedAndNotCut) {
+  const std::string empty =
+      write("empty.json", R"({"traceEvents": [], "distributedInfo": {"rank": 1}})");
+  const std::string a = write("a.json", kTrace);
+  merge_traces({{a, 0, 0}, {empty, 1, 0}}, folder_ / "all.json.gz");
+  const std::vector<RankTimeline> ranks = read_kineto_ranks(folder_ / "all.json.gz");
+  ASSERT_EQ(ranks.size(), 2u);
+  EXPECT_EQ(ranks[1].rank, 1);
+  EXPECT_EQ(ranks[1].spans.size(), 0u);
+  CutOptions options;
+  options.from_ns = 0;
+  EXPECT_THAT(message_of<ConfigError>([&] { cut_trace(empty, options, folder_ / "b.json"); }),
+              HasSubstr("has no events: there is nothing to cut"));
+  options.first_step = options.last_step = 1;
+  const std::string no_steps =
+      write("n.json", R"([{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,"ts":1,"dur":1}])");
+  EXPECT_THAT(message_of<ConfigError>([&] { cut_trace(no_steps, options, folder_ / "b.json"); }),
+              HasSubstr("no step marks"));
+  EXPECT_THROW(cut_trace(folder_.path(), options, folder_ / "b.json"), IoError);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "b.json"));
+}
+
+TEST_F(TraceEdit, AStepThatWasRecordedTwiceIsKeptTwiceWithoutWhatLiesBetween) {
+  std::string text = kTrace;
+  for (size_t at = text.find("ProfilerStep#2"); at != std::string::npos;
+       at = text.find("ProfilerStep#2")) {
+    text.replace(at, 14, "ProfilerStep#5");
+  }
+  text.insert(text.find("\n],"), R"(,
+{"ph":"X","cat":"user_annotation","name":"ProfilerStep#6","pid":7,"tid":7,"ts":1300,"dur":100,"args":{}},
+{"ph":"X","cat":"cpu_op","name":"between","pid":7,"tid":7,"ts":1310,"dur":10,"args":{}},
+{"ph":"X","cat":"user_annotation","name":"ProfilerStep#5","pid":7,"tid":7,"ts":1400,"dur":100,"args":{}},
+{"ph":"X","cat":"cpu_op","name":"again","pid":7,"tid":7,"ts":1410,"dur":10,"args":{}})");
+  CutOptions options;
+  options.first_step = options.last_step = 5;
+  cut_trace(write("a.json", text), options, folder_ / "b.json");
+  const auto kept = names(read(folder_ / "b.json"));
+  EXPECT_EQ(kept.count("ProfilerStep#5"), 2u);
+  EXPECT_TRUE(kept.contains("again"));
+  EXPECT_FALSE(kept.contains("between"));
+}
+
 TEST_F(TraceEdit, EventsThatWouldSpoilTheOutputAreLeftOutAndCounted) {
   std::string text = kTrace;
   text.replace(text.find("second"), 6, "sec\x01nd");

@@ -174,6 +174,35 @@ TEST(Inputs, WhatCannotBeReadIsNamedWithAdvice) {
   expect(refusal({other.path()}), "a.pdf: a PDF document");
 }
 
+TEST(Inputs, ZeroBytesMakeNoBinaryFileOfALog) {
+  TemporaryFolder folder;
+  const auto kind = [](const std::string& path) { return find_inputs({path}).inputs.at(0).kind; };
+  const std::string line = "h:1:1 [0] NCCL INFO hello\n";
+  EXPECT_EQ(kind(write_file(folder / "a", line + '\0' + line)), InputKind::kNcclLog);
+  EXPECT_EQ(kind(write_file(folder / "b", std::string(100'000, '\0') + line)), InputKind::kNcclLog);
+  EXPECT_EQ(kind(write_file(folder / "c", line + std::string(100'000, '\0') + line)),
+            InputKind::kNcclLog);
+  EXPECT_NE(refusal({write_file(folder / "d", std::string(100, '\0'))}).find("binary data"),
+            std::string::npos);
+}
+
+TEST(Inputs, DamagedGzipIsReadAsFarAsItGoesAndNeverCalledEmpty) {
+  TemporaryFolder folder;
+  const std::string whole = file_content(write_gzip(folder / "t.json.gz", kTrace));
+  std::string wrong = whole;
+  wrong[wrong.size() - 8] = static_cast<char>(wrong[wrong.size() - 8] ^ 1);
+  const InputList list = find_inputs({write_file(folder / "wrong.json.gz", wrong)});
+  ASSERT_EQ(list.inputs.size(), 1u);
+  EXPECT_EQ(list.inputs[0].kind, InputKind::kKineto);
+  for (const size_t size : {size_t{2}, size_t{5}, size_t{10}}) {
+    const std::string error = refusal({write_file(folder / "cut.gz", whole.substr(0, size))});
+    EXPECT_NE(error.find("damaged gzip"), std::string::npos) << error;
+    EXPECT_NE(error.find("cut short after 0 bytes"), std::string::npos) << error;
+  }
+  EXPECT_NE(refusal({write_gzip(folder / "e.gz", "")}).find("gzip of an empty file"),
+            std::string::npos);
+}
+
 TEST(InputsReal, EveryReferenceFileIsRecognised) {
   const std::string data = shared_data();
   if (data.empty()) GTEST_SKIP() << "no reference data: set VITRINE_SHARED_DATA";

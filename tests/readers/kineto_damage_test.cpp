@@ -163,7 +163,7 @@ TEST(KinetoDamage, KernelsWhoseTimesWereLostAreLeftOut) {
     {"ph":"X","cat":"kernel","name":"brief","pid":0,"tid":7,"ts":1600000000000000,"dur":0})J"));
   EXPECT_EQ(names(t), (Names{"brief"}));
   EXPECT_WARNING(t, "1 device events have time 0 and duration 0");
-  EXPECT_WARNING(t, "1 kernels or copies last 0 ns");
+  EXPECT_WARNING(t, "1 kernel or copy lasts 0 ns");
 }
 
 TEST(KinetoDamage, OverlappingKernelsOfOneStreamAreKeptAndCounted) {
@@ -171,7 +171,7 @@ TEST(KinetoDamage, OverlappingKernelsOfOneStreamAreKeptAndCounted) {
   EXPECT_EQ(t.spans.size(), 3u);
   EXPECT_EQ(t.spans.duration_ns, (std::vector<int64_t>{2000, 2000, 2000}));
   EXPECT_WARNING(
-      t, "1 kernels begin before the one before them on their stream has ended, by up to 1000 ns");
+      t, "1 kernel begins before the one before on their stream has ended, by up to 1000 ns");
 }
 
 TEST(KinetoDamage, ImpossibleDurationsAreClippedOnAmdCardsOnly) {
@@ -180,10 +180,10 @@ TEST(KinetoDamage, ImpossibleDurationsAreClippedOnAmdCardsOnly) {
           {"ph":"X","cat":"kernel","name":"b","pid":0,"tid":0,"ts":40,"dur":5})J";
   const RankTimeline amd = read(R"({"roctracer_version": 4.1, "traceEvents": [)" + events + "]}");
   EXPECT_EQ(amd.spans.duration_ns, (std::vector<int64_t>{30'000, 5'000}));
-  EXPECT_WARNING(amd, "1 kernels seem to last into the next one's time");
+  EXPECT_WARNING(amd, "1 kernel seems to last into the next one's time");
   const RankTimeline other = read(trace(events));
   EXPECT_EQ(other.spans.duration_ns, (std::vector<int64_t>{3'000'000'000, 5'000}));
-  EXPECT_WARNING(other, "1 kernels begin before the one before them");
+  EXPECT_WARNING(other, "1 kernel begins before the one before on");
 }
 
 TEST(KinetoDamage, KernelsThatBeginBeforeTheirLaunchAreCounted) {
@@ -281,8 +281,8 @@ TEST(KinetoDamage, ManyLargeAmountsDoNotAddUpBeyondAnInteger) {
   for (const AllocationEvent& event : t.allocations) {
     ASSERT_FALSE(__builtin_add_overflow(sum, event.bytes, &sum));
   }
-  EXPECT_EQ(sum, int64_t{1} << 60);
-  EXPECT_WARNING(t, "4464 numbers of bytes or elements can't be");  // 70000 - 2^16
+  EXPECT_EQ(sum, int64_t{1} << 56);
+  EXPECT_WARNING(t, "65904 numbers of bytes or elements can't be");  // 70000 - 2^12
 }
 
 TEST(KinetoDamage, TimesOfSamplesAreBoundedAsThoseOfSpansAre) {

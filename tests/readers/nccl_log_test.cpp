@@ -145,6 +145,28 @@ TEST(NcclLog, ACutGzipIsReadAsFarAsItGoes) {
   EXPECT_NE(f.warnings[0].find("cut short"), std::string::npos);
 }
 
+TEST(NcclLog, ZeroBytesArePassedOverAndCounted) {
+  const std::string line = "n1:1:1 [0] NCCL INFO NCCL version 2.27.5+cuda12.9\n";
+  std::string inside = line;
+  inside.insert(10, 1, '\0');
+  const NcclFacts f = facts_of(std::string(5000, '\0') + inside + line);
+  EXPECT_EQ(f.version, "2.27.5+cuda12.9");
+  EXPECT_EQ(f.lines, 2);
+  ASSERT_EQ(f.warnings.size(), 1u);
+  EXPECT_NE(f.warnings[0].find("1 lines hold zero bytes"), std::string::npos) << f.warnings[0];
+}
+
+TEST(NcclLog, AWrongChecksumIsSaidAndTheTextRead) {
+  TemporaryFolder folder;
+  std::string whole = file_content(
+      write_gzip(folder / "log.gz", "n1:1:1 [0] NCCL INFO NCCL version 2.27.5+cuda12.9\n"));
+  whole[whole.size() - 8] = static_cast<char>(whole[whole.size() - 8] ^ 1);
+  const NcclFacts f = read_nccl_log(write_file(folder / "log.gz", whole));
+  EXPECT_EQ(f.version, "2.27.5+cuda12.9");
+  ASSERT_EQ(f.warnings.size(), 1u);
+  EXPECT_NE(f.warnings[0].find("damaged"), std::string::npos) << f.warnings[0];
+}
+
 TEST(NcclReal, PeerToPeerOffIsSeenAsSharedMemory) {
   const std::string data = shared_data();
   if (data.empty()) GTEST_SKIP() << "no reference logs: set VITRINE_SHARED_DATA";

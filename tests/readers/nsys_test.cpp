@@ -118,6 +118,27 @@ TEST(Nsys, ASmallExportIsReadExactly) {
   EXPECT_TRUE(warned("1 NVTX entries have no end"));
 }
 
+TEST(Nsys, StepsWhoseNumbersBeginAnewAreNumberedInOrder) {
+  TemporaryFolder folder;
+  const auto ranks = read_nsys(database(
+      folder / "a.sqlite",
+      kNames + "CREATE TABLE NVTX_EVENTS(start INTEGER, end INTEGER, globalTid INTEGER, text TEXT);"
+               "INSERT INTO NVTX_EVENTS VALUES (10,20,{T},'step 5'),(30,40,{T},'step 6'),"
+               "(50,60,{T},'step 5'),(52,54,{T},'inside'),(70,80,{T},'step 9');"));
+  ASSERT_EQ(ranks.size(), 1u);
+  const RankTimeline& t = ranks[0];
+  std::vector<std::pair<std::string, int32_t>> steps;
+  for (size_t i = 0; i < t.spans.size(); ++i)
+    steps.emplace_back(t.strings[t.spans.name[i]], t.spans.step[i]);
+  EXPECT_EQ(steps,
+            (std::vector<std::pair<std::string, int32_t>>{
+                {"step 5", 0}, {"step 6", 1}, {"step 5", 2}, {"inside", 2}, {"step 9", 3}}));
+  EXPECT_NE(testing::PrintToString(t.warnings)
+                .find("named \\\"step N\\\", whose numbers begin anew: numbered in order"),
+            std::string::npos)
+      << testing::PrintToString(t.warnings);
+}
+
 TEST(Nsys, BytesThatCannotBeAreBounded) {
   TemporaryFolder folder;
   const auto ranks = read_nsys(database(

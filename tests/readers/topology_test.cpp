@@ -70,6 +70,49 @@ TEST(TopologyText, ACliqueNeedsEveryPair) {
   EXPECT_FALSE(t.nvlink_clique({0, 7}));
 }
 
+std::string refusal(const std::string& text) {
+  try {
+    topology_of(text);
+  } catch (const IoError& error) {
+    return error.what();
+  }
+  return "read";
+}
+
+TEST(TopologyText, TwoColumnsOfOneNameAreRefusedWithTheirPlace) {
+  const std::string error =
+      refusal("\tGPU0\tGPU1\tGPU0\nGPU0\t X \tNV4\tNV4\nGPU1\tNV4\t X \tNV4\n");
+  EXPECT_NE(error.find("columns 1 and 3"), std::string::npos) << error;
+  EXPECT_NE(error.find("\"GPU0\""), std::string::npos) << error;
+}
+
+TEST(TopologyText, CellsThatCannotBeAreUnknownAndSaidWithTheirPlace) {
+  const auto one = [](const std::string& cell) {
+    return topology_of("\tGPU0\tGPU1\tGPU2\nGPU0\t X \t" + cell +
+                       "\tPHB\nGPU1\tNV4\t X \tPHB\nGPU2\tPHB\tPHB\t X \n");
+  };
+  for (const char* cell : {"NV0", "NV65", "NV999", "NV", "NVx"}) {
+    const Topology t = one(cell);
+    EXPECT_EQ(t.links[0][1].kind, LinkKind::kUnknown) << cell;
+    ASSERT_EQ(t.warnings.size(), 1u) << cell;
+    EXPECT_NE(t.warnings[0].find(std::string(cell) + "\" in row GPU0, column GPU1"),
+              std::string::npos)
+        << t.warnings[0];
+  }
+  const Topology self = one("X");
+  EXPECT_EQ(self.links[0][1].kind, LinkKind::kUnknown);
+  ASSERT_EQ(self.warnings.size(), 1u);
+  EXPECT_NE(self.warnings[0].find("\"X\" in row GPU0, column GPU1"), std::string::npos);
+  const Topology sides = one("SYS");
+  ASSERT_EQ(sides.warnings.size(), 1u);
+  EXPECT_NE(sides.warnings[0].find("GPU1 and GPU0"), std::string::npos) << sides.warnings[0];
+  const Topology diagonal = topology_of("\tGPU0\tGPU1\nGPU0\tNV4\tNV4\nGPU1\tNV4\t X \n");
+  EXPECT_EQ(diagonal.links[0][0].kind, LinkKind::kSelf);
+  ASSERT_EQ(diagonal.warnings.size(), 1u);
+  EXPECT_NE(diagonal.warnings[0].find("\"NV4\" in row GPU0, column GPU0"), std::string::npos);
+  EXPECT_TRUE(one("NV4").warnings.empty());
+}
+
 TEST(TopologyText, OtherTextIsRefusedWithWhatIsExpected) {
   try {
     topology_of("GPU0 is fine\nand so on\n");

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "analysis/facts_builder.h"
+#include "report/analysis_json.h"
 #include "report/comparison_text.h"
 #include "report/text_lines.h"
 
@@ -49,6 +50,46 @@ TEST(DiagnosisText, OfNothingStillSaysSo) {
   const std::string text = diagnosis_text(JobFacts{}, diagnose(JobFacts{}));
   expect_for_logs(text);
   EXPECT_TRUE(text.starts_with("verdict: Not judged")) << text;
+}
+
+TEST(DiagnosisText, SaysWhatWouldMakeTheStepShorter) {
+  JobFacts job = starved();
+  const std::string without = diagnosis_text(job, diagnose(job));
+  EXPECT_EQ(without.find("what would make"), std::string::npos) << without;
+  add_answer(job.ranks[1], Change::kInstantData, 40);
+  add_answer(job.ranks[1], Change::kFasterCommunication, 100);
+  job.ranks[1].critical_path.what_if.push_back(
+      {Change::kFasterHost, KernelClass::kOther, -1, "launches are not recorded"});
+  const std::string text = diagnosis_text(job, diagnose(job));
+  expect_for_logs(text);
+  for (const char* words :
+       {"what would make the step shorter: rank 1, steps 0 to 3, now 100.0 ms a step",
+        "critical path: compute 100.0 ms (100.0 %)",
+        "data loader infinitely fast           40.0 ms   2.50x",
+        "no shorter: communication 2x faster",
+        "not known: host 2x faster (launches are not recorded)"}) {
+    EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text;
+  }
+}
+
+TEST(DiagnosisText, WithoutStepsSharesAreOfTheTrace) {
+  JobFacts job = starved();
+  for (RankFacts& rank : job.ranks) rank.steps.clear();
+  const std::string text = diagnosis_text(job, diagnose(job));
+  EXPECT_NE(text.find("% of the trace"), std::string::npos) << text;
+  EXPECT_EQ(text.find("% of the step"), std::string::npos) << text;
+}
+
+TEST(ComparisonText, OfWhatIsNotComparableHasNoTablesOfTimes) {
+  const Comparison found = compare(JobFacts{}, starved());
+  const std::string text = comparison_text(found, 10);
+  EXPECT_TRUE(text.starts_with("Not comparable")) << text;
+  EXPECT_EQ(text.find("b - a"), std::string::npos) << text;
+  const Json json = comparison_json(found);
+  ASSERT_EQ(json["rows"].size(), 1u);
+  EXPECT_TRUE(json["rows"][0]["a"].is_null());
+  EXPECT_EQ(json["rows"][0]["b"], 4e8);
+  EXPECT_TRUE(json["rows"][0]["difference"].is_null());
 }
 
 TEST(ComparisonText, HoldsTheSummaryAndTheRows) {

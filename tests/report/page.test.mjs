@@ -66,12 +66,22 @@ const press = async (key) => {
 
 test('opens with every section, without errors and without requests', async () => {
   const filled = await page.$$eval('main > section', (all) => all.filter((s) => s.childElementCount > 0).map((s) => s.id));
-  for (const id of ['verdict', 'cards', 'findings', 'charts', 'steps', 'timeline', 'odd', 'comparison', 'pipeline',
+  for (const id of ['verdict', 'cards', 'findings', 'shorter', 'charts', 'steps', 'timeline', 'odd', 'comparison', 'pipeline',
                     'communication', 'topology', 'memory', 'tables', 'inputs', 'unknown']) {
     assert.ok(filled.includes(id), 'section ' + id + ' is empty');
   }
   assert.deepEqual(errors, []);
   assert.deepEqual(requests.filter((r) => !r.startsWith('data:') && r !== url), []);
+});
+
+test('what would make the step shorter: the rank that bounds the job first, others by choice', async () => {
+  const text = async () => (await page.locator('#shorter .panel').textContent()) ?? '';
+  assert.match(await text(), /Rank 2, steps 0 to 1: 45\.0 ms a step/);
+  const first = page.locator('#shorter tbody tr').first();
+  assert.match((await first.textContent()) ?? '', /data loader infinitely fast.*22\.5 ms.*2\.00×/);
+  assert.match(await text(), /Not known: no waiting for other ranks \(not matched\)/);
+  await page.selectOption('#shorter select', '1');
+  assert.match(await text(), /Rank 0, steps 0 to 1: 40\.0 ms a step/);
 });
 
 test('names from traces stay text', async () => {

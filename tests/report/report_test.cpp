@@ -28,7 +28,7 @@ TEST(Report, JudgesTheExposedCommunication) {
   for (const auto& [exposed, tone] : {std::pair{31, "bad"}, {20, "warn"}, {10, "good"}}) {
     JobFacts job;
     job.ranks.resize(1);
-    job.ranks[0].total = {100, 60, exposed, 0, 0, 40 - exposed, exposed + 5, 5};
+    job.ranks[0].total = {100, 60, exposed, 0, 40 - exposed, exposed + 5, 5};
     ReportInput input;
     input.job = &job;
     const Json data = report_data(input);

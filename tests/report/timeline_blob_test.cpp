@@ -148,6 +148,25 @@ TEST(TimelineBlob, LinksAKernelToItsLaunch) {
   EXPECT_EQ(links, (std::vector<int64_t>{4, 5, 6, -1, -1, -1, -1}));
 }
 
+TEST(TimelineBlob, OverlappingSpansTakeTheFirstTrackThatHasEnded) {
+  // 1000 that overlap all, then as many that begin when every second of those has ended.
+  constexpr int64_t kMany = 1000;
+  RankTimeline timeline;
+  timeline.lanes = {{"stream 7", true, 7}};
+  for (int64_t i = 0; i < kMany; ++i) {
+    add_span(timeline, i, (i % 2 == 0 ? 2000 : 5000) - i, SpanKind::kKernel, "a", 0, -1);
+  }
+  for (int64_t i = 0; i < kMany; ++i) {
+    add_span(timeline, 2000 + i, 9000, SpanKind::kKernel, "b", 0, -1);
+  }
+  const Decoded decoded(encode_timeline(timeline));
+  const Json& tracks = decoded.header["lanes"][0]["tracks"];
+  ASSERT_EQ(tracks.size(), 1500u);
+  for (size_t track = 0; track < 1500; ++track) {
+    EXPECT_EQ(tracks[track], track < 1000 && track % 2 == 0 ? 2 : 1) << track;
+  }
+}
+
 TEST(TimelineBlob, DropsShortHostSpansFirst) {
   const RankTimeline timeline = launches(100);
   const TimelineBlob some = encode_timeline(timeline, {150, 1 << 20});

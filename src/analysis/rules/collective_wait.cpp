@@ -2,14 +2,15 @@
 // late beyond chance.
 #include <algorithm>
 
+#include "analysis/rules/gain.h"
 #include "analysis/rules/rules.h"
 #include "analysis/rules/waiting.h"
 #include "core/format.h"
 
 namespace vitrine::rules {
 
-void collective_wait(const JobFacts& job, RuleOutput& out) {
-  const JobView view = view_job(job);
+void collective_wait(const JobView& view, RuleOutput& out) {
+  const JobFacts& job = *view.job;
   if (view.ranks.size() < 2) return;
   // With the work evenly spread a step would take the mean of the ranks' own work: what is lost is
   // the mean of the waiting.
@@ -78,7 +79,7 @@ void collective_wait(const JobFacts& job, RuleOutput& out) {
   add_longest_waits(view, 2, finding.evidence);
   finding.fix = fixes_for(reason.kind);
   finding.gain = "up to " + time_and_share(cost, finding.share) + " " + view.per() +
-                 " if the ranks arrive together";
+                 " if the ranks arrive together" + predicted(view, Change::kNoWaiting);
   out.findings.push_back(std::move(finding));
 }
 

@@ -19,8 +19,7 @@ bool is_expected(KernelClass kind) {
 
 }  // namespace
 
-void dominant_kernels(const JobFacts& job, RuleOutput& out) {
-  const JobView view = view_job(job);
+void dominant_kernels(const JobView& view, RuleOutput& out) {
   if (view.ranks.empty()) return;
   const RankView& rank = view.ranks.front();
   int64_t all = 0, few = 0;
@@ -56,7 +55,7 @@ void dominant_kernels(const JobFacts& job, RuleOutput& out) {
     unexpected = unexpected || !is_expected(row->kind);
     finding.evidence.push_back(
         {format("%s (%s): %lld times, %s, %s of the compute%s",
-                row->name.substr(0, 120).c_str(),
+                short_kernel_name(row->name).c_str(),
                 kernel_class_name(row->kind),
                 static_cast<long long>(row->count),
                 format_ns(static_cast<double>(row->total_ns)).c_str(),

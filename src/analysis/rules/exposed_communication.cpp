@@ -2,6 +2,7 @@
 // parameter gathers, all-to-all, broadcasts. So that no exposed time goes unreported.
 #include <algorithm>
 
+#include "analysis/rules/gain.h"
 #include "analysis/rules/rules.h"
 #include "analysis/rules/traffic.h"
 #include "core/format.h"
@@ -34,19 +35,19 @@ void report(const JobView& view, Traffic traffic, RuleOutput& out) {
   int64_t most_ns = -1;
   for (const auto& [name, sums] : by_name) {
     if (sums.first > most_ns) most = name, most_ns = sums.first;
-    finding.evidence.push_back({format("rank %d: %lld x %s, %s exposed transfer in judged steps",
+    finding.evidence.push_back({format("rank %d: %lld x %s, %s exposed transfer %s",
                                        rank.rank,
                                        static_cast<long long>(sums.second),
                                        name.c_str(),
-                                       format_ns(static_cast<double>(sums.first)).c_str()),
+                                       format_ns(static_cast<double>(sums.first)).c_str(),
+                                       view.has_steps ? "in the judged steps" : view.per()),
                                 rank.rank});
   }
   if (longest != nullptr) {
     finding.evidence.push_back(
-        {format("rank %d: the longest, %s of %s, exposed for %s",
+        {format("rank %d: the longest, %s, exposed for %s",
                 rank.rank,
-                longest->use->name.c_str(),
-                format_bytes(static_cast<double>(longest->use->bytes)).c_str(),
+                sized_name(*longest->use).c_str(),
                 format_ns(static_cast<double>(longest->transfer_ns())).c_str()),
          rank.rank,
          longest->use->step,
@@ -91,14 +92,14 @@ void report(const JobView& view, Traffic traffic, RuleOutput& out) {
                    "join small collectives into one (flattened buffers, "
                    "torch.distributed._coalescing_manager)"};
   }
-  finding.gain = "up to " + time_and_share(cost.transfer_ns, finding.share) + " " + view.per();
+  finding.gain = "up to " + time_and_share(cost.transfer_ns, finding.share) + " " + view.per() +
+                 predicted(view, Change::kFasterCommunication);
   out.findings.push_back(std::move(finding));
 }
 
 }  // namespace
 
-void exposed_communication(const JobFacts& job, RuleOutput& out) {
-  const JobView view = view_job(job);
+void exposed_communication(const JobView& view, RuleOutput& out) {
   if (view.ranks.empty() || !computes(view)) return;
   report(view, Traffic::kGather, out);
   report(view, Traffic::kOther, out);

@@ -7,8 +7,7 @@
 
 namespace vitrine::rules {
 
-void exposed_copies(const JobFacts& job, RuleOutput& out) {
-  const JobView view = view_job(job);
+void exposed_copies(const JobView& view, RuleOutput& out) {
   const int64_t cost = common_part(view, [](const RankView& rank) { return rank.exposed_copy_ns; });
   if (cost <= 0) return;
 
@@ -39,7 +38,7 @@ void exposed_copies(const JobFacts& job, RuleOutput& out) {
                       : "Copies run on the compute stream, or kernels wait for them.";
   finding.fix = {
       "PyTorch: DataLoader(pin_memory=True) and .to(device, non_blocking=True)",
-      "copy the next batch on a stream of its own while this one trains",
+      "copy the next batch on a stream of its own while this one runs",
       "many small copies: gather them on the host and copy once; create constants on the "
       "device (torch.tensor(..., device=...))"};
   finding.gain = "up to " + time_and_share(cost, finding.share) + " " + view.per();

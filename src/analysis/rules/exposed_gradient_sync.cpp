@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "analysis/rules/gain.h"
 #include "analysis/rules/rules.h"
 #include "analysis/rules/traffic.h"
 #include "core/format.h"
@@ -114,8 +115,7 @@ Cause cause_of(const std::vector<ExposedUse>& uses, double hidden) {
 
 }  // namespace
 
-void exposed_gradient_sync(const JobFacts& job, RuleOutput& out) {
-  const JobView view = view_job(job);
+void exposed_gradient_sync(const JobView& view, RuleOutput& out) {
   const TrafficCost cost = cost_of(view, Traffic::kGradients);
   if (cost.transfer_ns <= 0 || cost.count == 0) return;
   if (!computes(view)) {
@@ -149,10 +149,9 @@ void exposed_gradient_sync(const JobFacts& job, RuleOutput& out) {
   longest.resize(std::min<size_t>(longest.size(), 3));
   for (const ExposedUse& one : longest) {
     finding.evidence.push_back(
-        {format("rank %d: %s of %s takes %s, %s of it exposed transfer, %s exposed waiting",
+        {format("rank %d: %s takes %s, %s of it exposed transfer, %s exposed waiting",
                 view.ranks.front().rank,
-                one.use->name.c_str(),
-                format_bytes(static_cast<double>(one.use->bytes)).c_str(),
+                sized_name(*one.use).c_str(),
                 format_ns(static_cast<double>(one.use->duration_ns)).c_str(),
                 format_ns(static_cast<double>(one.transfer_ns())).c_str(),
                 format_ns(static_cast<double>(one.wait_ns)).c_str()),
@@ -168,7 +167,8 @@ void exposed_gradient_sync(const JobFacts& job, RuleOutput& out) {
                 format_ns(static_cast<double>(cost.wait_ns)).c_str(),
                 view.per())});
   }
-  finding.gain = "up to " + time_and_share(cost.transfer_ns, finding.share) + " " + view.per();
+  finding.gain = "up to " + time_and_share(cost.transfer_ns, finding.share) + " " + view.per() +
+                 predicted(view, Change::kFasterCommunication);
   out.findings.push_back(std::move(finding));
 }
 

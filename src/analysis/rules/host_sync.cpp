@@ -1,30 +1,27 @@
 // Rule: the host waits for the device in mid-step and launches only then.
 #include <algorithm>
 
-#include "analysis/rules/job_view.h"
+#include "analysis/rules/idle_finding.h"
 #include "analysis/rules/rules.h"
 #include "core/format.h"
 
 namespace vitrine::rules {
 
-void host_sync(const JobFacts& job, RuleOutput& out) {
-  const JobView view = view_job(job);
-  const int64_t cost = common_part(
-      view, [](const RankView& rank) { return rank.idle_beside_pipeline(IdleCause::kHostSync); });
+void host_sync(const JobView& view, RuleOutput& out) {
+  const int64_t cost = common_idle(view, IdleCause::kHostSync);
   if (cost <= 0) return;
-
-  Finding finding;
-  finding.rule = "host_sync";
-  finding.title = "Host synchronises with the device";
-  finding.confidence = 0.8;
-  set_cost(finding, view, cost);
-  finding.summary = format(
-      "The device is idle for %s %s after the host waited for it and only then "
-      "went on to launch.",
-      time_and_share(cost, finding.share).c_str(),
-      view.per());
-  finding.cause =
-      "A value is read back, or the device is waited for, while nothing else is queued.";
+  Finding finding = idle_finding(
+      view,
+      cost,
+      {"host_sync",
+       IdleCause::kHostSync,
+       "Host synchronises with the device",
+       "The device is idle for %s after the host waited for it and only then went on to launch.",
+       "A value is read back, or the device is waited for, while nothing else is queued.",
+       0.8});
+  // Who waits comes before where.
+  std::vector<Evidence> places = std::move(finding.evidence);
+  finding.evidence.clear();
   for (size_t i = 0; i < std::min<size_t>(view.ranks.size(), 4); ++i) {
     const RankView& rank = view.ranks[i];
     std::string calls;
@@ -43,7 +40,7 @@ void host_sync(const JobFacts& job, RuleOutput& out) {
                 view.has_steps ? "a step" : "in steps"),
          rank.rank});
   }
-  add_gaps(view, IdleCause::kHostSync, 2, finding.evidence);
+  finding.evidence.insert(finding.evidence.end(), places.begin(), places.end());
   finding.fix = {
       "PyTorch: no loss.item(), .cpu(), .tolist(), print(tensor) or `if tensor:` in every step; "
       "collect on the device and read every N steps",

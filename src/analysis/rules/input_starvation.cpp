@@ -1,19 +1,20 @@
 // Rule: the device waits for the next batch.
 #include <algorithm>
 
+#include "analysis/rules/gain.h"
 #include "analysis/rules/job_view.h"
 #include "analysis/rules/rules.h"
 #include "core/format.h"
 
 namespace vitrine::rules {
 
-void input_starvation(const JobFacts& job, RuleOutput& out) {
-  const JobView view = view_job(job);
+void input_starvation(const JobView& view, RuleOutput& out) {
+  const JobFacts& job = *view.job;
   int64_t least_host = INT64_MAX, most_host = 0, most = 0, idle_least = INT64_MAX;
   for (const RankView& rank : view.ranks) {
     least_host = std::min(least_host, std::max(rank.data_host_ns, rank.starved_ns()));
     most_host = std::max(most_host, std::max(rank.data_host_ns, rank.starved_ns()));
-    const int64_t own = rank.idle_beside_pipeline(IdleCause::kDataLoading) + rank.data_wait_ns;
+    const int64_t own = rank.idle_beside_pipeline(IdleCause::kDataLoading);
     most = std::max(most, own);
     idle_least = std::min(idle_least, own);
   }
@@ -56,7 +57,7 @@ void input_starvation(const JobFacts& job, RuleOutput& out) {
                            time_and_share(cost, finding.share).c_str(),
                            view.per());
   finding.cause =
-      "The training loop fetches its batch on the host's critical path: loading and preparing one "
+      "The loop fetches its batch on the host's critical path: loading and preparing one "
       "takes longer than the device's backlog lasts.";
   finding.fix = {
       "PyTorch: DataLoader(num_workers=4 or more, pin_memory=True, persistent_workers=True, "
@@ -64,8 +65,9 @@ void input_starvation(const JobFacts& job, RuleOutput& out) {
       "prepare once, not every epoch: decoded, tokenised or resized samples on local disk "
       "(Vitrine: "
       "`vitrine data` writes frame caches and token shards)",
-      "move augmentation to the device, or fetch the next batch in a thread while this one trains"};
-  finding.gain = "up to " + time_and_share(cost, finding.share) + " " + view.per();
+      "move augmentation to the device, or fetch the next batch in a thread while this one runs"};
+  finding.gain = "up to " + time_and_share(cost, finding.share) + " " + view.per() +
+                 predicted(view, Change::kInstantData);
   out.findings.push_back(std::move(finding));
 }
 

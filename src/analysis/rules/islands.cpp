@@ -1,13 +1,15 @@
 // Rule: process groups whose cards lie in several NVLink islands of one host.
 #include <algorithm>
 
+#include "analysis/rules/job_view.h"
 #include "analysis/rules/links.h"
 #include "analysis/rules/rules.h"
 #include "core/format.h"
 
 namespace vitrine::rules {
 
-void islands(const JobFacts& job, RuleOutput& out) {
+void islands(const JobView& view, RuleOutput& out) {
+  const JobFacts& job = *view.job;
   if (job.topologies.empty()) return;  // nothing is asked of jobs that gave no topology
   if (job.topologies.size() > 1) {
     out.abstained.push_back(
@@ -19,7 +21,6 @@ void islands(const JobFacts& job, RuleOutput& out) {
   const bool has_nvlink =
       std::any_of(all.begin(), all.end(), [](const auto& island) { return island.size() > 1; });
   if (all.size() < 2 || !has_nvlink) return;
-  const JobView view = view_job(job);
 
   std::vector<std::string> names;
   for (const auto& island : all) {

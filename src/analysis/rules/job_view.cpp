@@ -2,8 +2,10 @@
 #include "analysis/rules/job_view.h"
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 
+#include "analysis/compare.h"
 #include "analysis/rules/traffic.h"
 #include "core/format.h"
 
@@ -66,7 +68,6 @@ RankView view_rank(const RankFacts& facts, size_t index, bool whole) {
   out.exposed_copy_ns =
       of([](const StepFacts& s) { return s.time.exposed_copy_ns; }, all.exposed_copy_ns);
   out.idle_ns = of([](const StepFacts& s) { return s.time.idle_ns; }, all.idle_ns);
-  out.data_wait_ns = of([](const StepFacts& s) { return s.time.data_wait_ns; }, all.data_wait_ns);
   int64_t data_ns = 0;
   for (const StepFacts& step : facts.steps) data_ns += step.data_ns;
   out.data_host_ns = of([](const StepFacts& s) { return s.data_ns; }, data_ns);
@@ -199,6 +200,8 @@ JobView view_job(const JobFacts& job, bool whole) {
   for (const RankView& rank : view.ranks) {
     view.step_ns = std::max(view.step_ns, rank.step_ns);
     view.has_steps = view.has_steps && !rank.steps.empty();
+    view.trains = view.trains || rank.facts->phase_ns[static_cast<size_t>(Phase::kBackward)] > 0 ||
+                  rank.facts->phase_ns[static_cast<size_t>(Phase::kOptimizer)] > 0;
   }
   return view;
 }
@@ -237,15 +240,15 @@ void add_gaps(const JobView& view, IdleCause cause, size_t most, std::vector<Evi
     for (const Gap& gap : rank.facts->gaps) {
       if (gap.cause != cause) continue;
       if (added++ == most) break;
-      out.push_back({format("rank %d: idle for %s%s%s",
-                            rank.rank,
-                            format_ns(static_cast<double>(gap.duration_ns)).c_str(),
-                            gap.what.empty() ? "" : ", the host in ",
-                            gap.what.c_str()),
-                     rank.rank,
-                     gap.step,
-                     gap.begin_ns,
-                     gap.begin_ns + gap.duration_ns});
+      std::string text = format("rank %d: idle for %s",
+                                rank.rank,
+                                format_ns(static_cast<double>(gap.duration_ns)).c_str());
+      // A gap may have more than one cause; only this one's part is in the finding.
+      if (gap.cause_ns > 0 && gap.cause_ns < gap.duration_ns - gap.duration_ns / 100) {
+        text += ", " + format_ns(static_cast<double>(gap.cause_ns)) + " of it for this";
+      }
+      if (!gap.what.empty()) text += ", the host in " + gap.what;
+      out.push_back({text, rank.rank, gap.step, gap.begin_ns, gap.begin_ns + gap.duration_ns});
     }
   }
 }
@@ -261,6 +264,24 @@ std::vector<std::pair<std::string, int64_t>> idle_whats(const RankFacts& rank, I
   std::sort(
       out.begin(), out.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
   return out;
+}
+
+std::string short_kernel_name(const std::string& name) {
+  constexpr size_t kLongest = 100;
+  if (name.size() <= kLongest) return name;
+  const std::string base = kernel_base_name(name);
+  if (base.size() <= kLongest) return base;
+  size_t end = kLongest;
+  const auto in_word = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+  };
+  while (end > 0 && in_word(base[end - 1]) && in_word(base[end])) --end;
+  return base.substr(0, end > 0 ? end : kLongest) + "...";
+}
+
+std::string sized_name(const CollectiveUse& use) {
+  const std::string name = use.name.empty() ? "communication" : use.name;
+  return use.bytes > 0 ? name + " of " + format_bytes(static_cast<double>(use.bytes)) : name;
 }
 
 std::string percent(double share) { return format("%.1f %%", share * 100); }

@@ -24,7 +24,6 @@ struct RankView {
   int64_t compute_ns = 0, communication_ns = 0, overlap_ns = 0;
   int64_t exposed_communication_ns = 0, exposed_copy_ns = 0, idle_ns = 0;
   IdleByCause idle{};
-  int64_t data_wait_ns = 0;  // on the device lanes' behalf, as own runs record it
   int64_t data_host_ns = 0;  // the host in data loading, hidden or not
   // In collectives among ranks of equal work (not send and receive), not hidden behind compute:
   int64_t wait_ns = 0;       // for another rank
@@ -45,7 +44,7 @@ struct RankView {
     const auto at = static_cast<size_t>(cause);
     return idle[at] > of_pipeline[at] ? idle[at] - of_pipeline[at] : 0;
   }
-  int64_t starved_ns() const { return idle_for(IdleCause::kDataLoading) + data_wait_ns; }
+  int64_t starved_ns() const { return idle_for(IdleCause::kDataLoading); }
 };
 
 struct JobView {
@@ -53,10 +52,11 @@ struct JobView {
   std::vector<RankView> ranks;  // those with device work
   int64_t step_ns = 0;          // of the rank with the longest usual step
   bool has_steps = false;
+  bool trains = false;  // backward or the optimizer was seen: advice on training makes sense
 
   // "a step" or "over the whole trace": what the figures are per.
   const char* per() const { return has_steps ? "a step" : "over the whole trace"; }
-  double share(int64_t ns) const;  // of the step; 0 where there is no step
+  double share(int64_t ns) const;  // of the step, or of the window without steps
   const RankView* of_rank(int32_t rank) const;
 };
 // `whole`: step marks are set aside, all figures are of the window.
@@ -79,6 +79,12 @@ std::string group_role(const JobFacts& job, const std::string& group_name);
 void add_gaps(const JobView& view, IdleCause cause, size_t most, std::vector<Evidence>& out);
 // What the host did in idle time of that cause, most first: (what, ns over the rank's window).
 std::vector<std::pair<std::string, int64_t>> idle_whats(const RankFacts& rank, IdleCause cause);
+
+// A kernel's name without its arguments and, where still long, template arguments: never cut inside
+// a word.
+std::string short_kernel_name(const std::string& name);
+// "all_reduce of 25.0 MiB"; without the size where it is not known.
+std::string sized_name(const CollectiveUse& use);
 
 // "12.0 ms (23.4 %)".
 std::string time_and_share(int64_t ns, double share);

@@ -1,6 +1,7 @@
 // Rule: the host launches too slowly, so that the device runs dry between kernels.
 #include <algorithm>
 
+#include "analysis/rules/gain.h"
 #include "analysis/rules/rules.h"
 #include "analysis/rules/traffic.h"
 #include "core/format.h"
@@ -18,6 +19,9 @@ int64_t host_late(const RankView& rank) { return rank.idle_for(IdleCause::kHostL
 
 // A gap in which a thousand launches would fit is a pause of the host, not a slow launch.
 constexpr int64_t kPauseNs = 10000000;
+
+// A median of fewer is one of the two, and the first one warms up.
+constexpr size_t kFewestSteps = 3;
 
 // Whether pauses hold most of the idle time; the longest gaps are all that is needed to know.
 bool mostly_pauses(const RankView& rank) {
@@ -87,8 +91,9 @@ void describe_rank(const RankView& rank, const JobView& view, Finding& finding) 
 
 }  // namespace
 
-void launch_bound(const JobFacts& job, RuleOutput& out) {
-  JobView view = view_job(job);
+void launch_bound(const JobView& all, RuleOutput& out) {
+  JobView view = all;
+  const JobFacts& job = *view.job;
   std::erase_if(view.ranks, [](const RankView& rank) { return rank.facts->launch.kernels == 0; });
   if (view.ranks.empty()) {
     if (!job.ranks.empty()) {
@@ -117,11 +122,12 @@ void launch_bound(const JobFacts& job, RuleOutput& out) {
       view.ranks.size() > 3   ? " (three quarters of the ranks have at least this)"
       : view.ranks.size() > 1 ? " (at least this on every rank)"
                               : "");
-  finding.cause = many_small
-                      ? "Launch-bound: most kernels run shorter than the host needs to launch "
-                        "one, so the device runs dry."
-                      : "The host is busy in its own code (Python, autograd, optimizer) between "
-                        "launches.";
+  finding.cause =
+      many_small    ? "Launch-bound: most kernels run shorter than the host needs to launch "
+                      "one, so the device runs dry."
+      : view.trains ? "The host is busy in its own code (Python, autograd, optimizer) between "
+                      "launches."
+                    : "The host is busy in its own code between launches.";
   const bool allocator = mostly_allocator(view.ranks.front());
   if (allocator) {
     finding.title = "Allocator calls stop the device";
@@ -144,9 +150,26 @@ void launch_bound(const JobFacts& job, RuleOutput& out) {
     finding.fix.push_back(
         "see what the host does in the longest gaps: profile(with_stack=True), py-spy");
   }
+  const bool no_operators = std::all_of(view.ranks.begin(), view.ranks.end(), [](auto& rank) {
+    return rank.facts->operators.empty();
+  });
+  if (no_operators) {
+    // Launches alone say that the host was late, not what it did.
+    finding.severity = Severity::kNote;
+    finding.confidence = 0.4;
+    finding.cause += " Operators of the host are not recorded: why it was late is not known.";
+  }
+  if (view.has_steps && view.ranks.front().steps.size() < kFewestSteps) {
+    finding.confidence = std::min(finding.confidence, 0.5);
+    finding.cause += format(
+        " Only %zu step%s recorded: what the first calls of a kernel cost (loading its code) is in "
+        "the figure.",
+        view.ranks.front().steps.size(),
+        view.ranks.front().steps.size() == 1 ? " was" : "s were");
+  }
   if (!view.has_steps) {
     // Start-up and pauses between measurements lie in the window as well.
-    finding.confidence = 0.5;
+    finding.confidence = std::min(finding.confidence, 0.5);
     finding.cause += " No steps are marked, so start-up and pauses are in the figure too.";
   }
   // Each alone is small talk beside the other; together they are what such a job looks like.
@@ -175,15 +198,18 @@ void launch_bound(const JobFacts& job, RuleOutput& out) {
                                 view.ranks.front().rank});
   }
   add_gaps(view, IdleCause::kHostLaunch, 1, finding.evidence);
-  const std::vector<const char*> faster_host = {
+  std::vector<const char*> faster_host = {
       "PyTorch: torch.compile(model, mode=\"reduce-overhead\") or CUDA graphs "
       "(torch.cuda.make_graphed_callables): one launch replays many kernels",
       "a larger batch or longer sequences for each device: the same launches, more work in each",
-      "torch.optim.AdamW(..., fused=True), fused normalisation and attention "
-      "(scaled_dot_product_attention): fewer and longer kernels",
+      view.trains ? "torch.optim.AdamW(..., fused=True), fused normalisation and attention "
+                    "(scaled_dot_product_attention): fewer and longer kernels"
+                  : "fused normalisation and attention (scaled_dot_product_attention): fewer and "
+                    "longer kernels",
       "keep Python off the path: no hooks, prints or per-parameter loops in the step"};
   if (!allocator) finding.fix.insert(finding.fix.end(), faster_host.begin(), faster_host.end());
   finding.gain = "up to " + time_and_share(cost, finding.share) + " " + view.per() +
+                 predicted(all, Change::kFasterHost) +
                  "; the profiler's own cost per launch is in this figure";
   out.findings.push_back(std::move(finding));
 }

@@ -64,7 +64,8 @@ void judge(const MemoryFacts& memory, int32_t rank, RuleOutput& out) {
 
 }  // namespace
 
-void memory_edge(const JobFacts& job, RuleOutput& out) {
+void memory_edge(const JobView& view, RuleOutput& out) {
+  const JobFacts& job = *view.job;
   bool any = false, capacity = false;
   for (const RankFacts& rank : job.ranks) {
     judge(rank.memory, rank.rank, out);

@@ -25,13 +25,16 @@ void judge(const MemoryFacts& memory, int32_t rank, RuleOutput& out) {
   const bool needed = memory.out_of_memory > 0 || memory.retries > 0 ||
                       (memory.capacity > 0 && memory.peak_reserved * 10 > memory.capacity * 8);
   finding.severity = needed ? Severity::kWarning : Severity::kNote;
-  finding.summary =
-      format("%s: %s of %s reserved was not in use at the peak (%s); largest free block %s.",
-             rank >= 0 ? format("rank %d", rank).c_str() : memory.source.c_str(),
-             format_bytes(static_cast<double>(memory.fragmentation)).c_str(),
-             format_bytes(static_cast<double>(memory.peak_reserved)).c_str(),
-             percent(lost).c_str(),
-             format_bytes(static_cast<double>(memory.largest_free_block)).c_str());
+  finding.summary = format(
+      "%s: %s of %s reserved was not in use at the peak (%s)%s.",
+      rank >= 0 ? format("rank %d", rank).c_str() : memory.source.c_str(),
+      format_bytes(static_cast<double>(memory.fragmentation)).c_str(),
+      format_bytes(static_cast<double>(memory.peak_reserved)).c_str(),
+      percent(lost).c_str(),
+      memory.largest_free_block > 0
+          ? ("; largest free block " + format_bytes(static_cast<double>(memory.largest_free_block)))
+                .c_str()
+          : "");
   finding.evidence.push_back(
       {finding.summary, rank, -1, memory.peak_time_ns, memory.peak_time_ns + 1});
   finding.cause = "Blocks of changing sizes leave holes that no later tensor fits.";
@@ -45,7 +48,8 @@ void judge(const MemoryFacts& memory, int32_t rank, RuleOutput& out) {
 
 }  // namespace
 
-void memory_fragmentation(const JobFacts& job, RuleOutput& out) {
+void memory_fragmentation(const JobView& view, RuleOutput& out) {
+  const JobFacts& job = *view.job;
   for (const RankFacts& rank : job.ranks) judge(rank.memory, rank.rank, out);
   for (const MemoryFacts& memory : job.loose_memory) judge(memory, -1, out);
 }

@@ -13,7 +13,8 @@ constexpr int64_t kLeast = int64_t{1} << 30;
 
 }  // namespace
 
-void memory_imbalance(const JobFacts& job, RuleOutput& out) {
+void memory_imbalance(const JobView& view, RuleOutput& out) {
+  const JobFacts& job = *view.job;
   std::vector<const RankFacts*> known;
   for (const RankFacts& rank : job.ranks) {
     if (rank.memory.known && rank.memory.peak_allocated > 0) known.push_back(&rank);

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "analysis/rules/job_view.h"
 #include "analysis/rules/links.h"
 #include "analysis/rules/rules.h"
 #include "core/format.h"
@@ -97,7 +98,8 @@ void judge_cards(const JobFacts& job, RuleOutput& out) {
 
 }  // namespace
 
-void multi_node(const JobFacts& job, RuleOutput& out) {
+void multi_node(const JobView& view, RuleOutput& out) {
+  const JobFacts& job = *view.job;
   const LinkEvidence links = link_evidence(job);
   if (links.hosts < 2) return;
   if (job.nccl.empty()) {

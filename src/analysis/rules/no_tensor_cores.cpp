@@ -3,6 +3,7 @@
 #include <cctype>
 #include <cstddef>
 
+#include "analysis/rules/gain.h"
 #include "analysis/rules/job_view.h"
 #include "analysis/rules/rules.h"
 #include "core/format.h"
@@ -72,8 +73,7 @@ constexpr double kLeastSpeedup = 2;
 
 }  // namespace
 
-void no_tensor_cores(const JobFacts& job, RuleOutput& out) {
-  const JobView view = view_job(job);
+void no_tensor_cores(const JobView& view, RuleOutput& out) {
   if (view.ranks.empty()) return;
   const RankView& rank = view.ranks.front();
   const RankFacts& facts = *rank.facts;
@@ -114,7 +114,7 @@ void no_tensor_cores(const JobFacts& job, RuleOutput& out) {
   for (const KernelRow& row : facts.kernels) {
     if (!says_fp32(row) || finding.evidence.size() == 3) continue;
     finding.evidence.push_back({format("%s: %lld times, %s",
-                                       row.name.substr(0, 120).c_str(),
+                                       short_kernel_name(row.name).c_str(),
                                        static_cast<long long>(row.count),
                                        format_ns(static_cast<double>(row.total_ns)).c_str()),
                                 rank.rank});
@@ -126,12 +126,20 @@ void no_tensor_cores(const JobFacts& job, RuleOutput& out) {
         "staying in fp32: torch.set_float32_matmul_precision(\"high\") uses TF32"};
   } else {
     finding.fix = {
-        "PyTorch: torch.autocast(\"cuda\", dtype=torch.float16) with torch.amp.GradScaler; "
-        "DeepSpeed: \"fp16\": {\"enabled\": true} (this card has no bf16 units)"};
+        view.trains ? "PyTorch: torch.autocast(\"cuda\", dtype=torch.float16) with "
+                      "torch.amp.GradScaler; DeepSpeed: \"fp16\": {\"enabled\": true} (this card "
+                      "has no bf16 units)"
+                    : "PyTorch: torch.autocast(\"cuda\", dtype=torch.float16), or model.half() "
+                      "(this card has no bf16 units)"};
   }
   finding.fix.push_back("sizes of layers, heads and vocabulary in multiples of 8 (better 64)");
+  const auto of = [&](KernelClass one) { return facts.class_ns[static_cast<size_t>(one)]; };
+  const KernelClass kind = of(KernelClass::kConvolution) > of(KernelClass::kMatmul)
+                               ? KernelClass::kConvolution
+                               : KernelClass::kMatmul;
   finding.gain = "at least " + time_and_share(cost, finding.share) + " " + view.per() +
-                 " if these products run twice as fast";
+                 " if these products run twice as fast" +
+                 predicted(view, Change::kFasterClass, kind);
   out.findings.push_back(std::move(finding));
 }
 

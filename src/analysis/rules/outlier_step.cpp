@@ -38,8 +38,8 @@ std::vector<std::string> fixes(const std::string& cause) {
 
 }  // namespace
 
-void outlier_step(const JobFacts& job, RuleOutput& out) {
-  const JobView view = view_job(job);
+void outlier_step(const JobView& view, RuleOutput& out) {
+  const JobFacts& job = *view.job;
   // The ranks of a job share a slow step: the one with the largest excess stands for it.
   std::map<int32_t, const OutlierStep*> by_step;
   for (const OutlierStep& one : job.outliers) {
@@ -92,10 +92,11 @@ void outlier_step(const JobFacts& job, RuleOutput& out) {
         steps.size() == 1 ? "An outlier step" : format("%zu outlier steps", steps.size());
     if (!cause.empty() && cause != "unknown") finding.title += " (" + cause + ")";
     finding.summary = format(
-        "%zu of %zu recorded steps take up to %s longer than the usual; spread over "
+        "%zu of %zu recorded steps %s up to %s longer than the usual; spread over "
         "all steps that is %s.",
         steps.size(),
         recorded,
+        steps.size() == 1 ? "takes" : "take",
         format_ns(static_cast<double>(steps.front()->excess_ns)).c_str(),
         time_and_share(finding.cost_ns, finding.share).c_str());
     finding.cause = first ? "The first step warms up: allocator, autotuning, compilation."

@@ -41,7 +41,8 @@ double part(int64_t ns, int64_t of) {
 
 }  // namespace
 
-void pipeline_bubble(const JobFacts& job, RuleOutput& out) {
+void pipeline_bubble(const JobView& view, RuleOutput& out) {
+  const JobFacts& job = *view.job;
   if (!job.pipeline) {
     if (job.layout.pipeline > 1) {
       out.abstained.push_back(
@@ -51,7 +52,6 @@ void pipeline_bubble(const JobFacts& job, RuleOutput& out) {
   }
   const PipelineFacts& pipe = *job.pipeline;
   if (pipe.by_stage.empty()) return;
-  const JobView view = view_job(job);
   int64_t lost = 0, compute = 0, schedule = 0, waiting = 0, step = 0;
   int64_t stages = 0;  // whose ranks were read: of the others nothing is known
   const PipelineStage* heaviest = nullptr;

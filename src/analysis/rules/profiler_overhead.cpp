@@ -7,8 +7,7 @@
 
 namespace vitrine::rules {
 
-void profiler_overhead(const JobFacts& job, RuleOutput& out) {
-  const JobView view = view_job(job);
+void profiler_overhead(const JobView& view, RuleOutput& out) {
   const RankView* most = nullptr;
   for (const RankView& rank : view.ranks) {
     if (most == nullptr || rank.facts->profiler_ns > most->facts->profiler_ns) most = &rank;

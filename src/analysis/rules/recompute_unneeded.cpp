@@ -13,8 +13,7 @@ constexpr double kFarFromEdge = 0.75;
 
 }  // namespace
 
-void recompute_unneeded(const JobFacts& job, RuleOutput& out) {
-  const JobView view = view_job(job);
+void recompute_unneeded(const JobView& view, RuleOutput& out) {
   const RankView* shown = nullptr;
   const auto again = [](const RankView& rank) {
     return usual(

@@ -21,32 +21,32 @@
 
 namespace vitrine::rules {
 
-void input_starvation(const JobFacts& job, RuleOutput& out);
-void launch_bound(const JobFacts& job, RuleOutput& out);
-void host_sync(const JobFacts& job, RuleOutput& out);
-void host_region(const JobFacts& job, RuleOutput& out);
-void stream_wait(const JobFacts& job, RuleOutput& out);
-void unexplained_idle(const JobFacts& job, RuleOutput& out);
-void dominant_kernels(const JobFacts& job, RuleOutput& out);
-void no_tensor_cores(const JobFacts& job, RuleOutput& out);
-void exposed_copies(const JobFacts& job, RuleOutput& out);
-void exposed_gradient_sync(const JobFacts& job, RuleOutput& out);
-void exposed_communication(const JobFacts& job, RuleOutput& out);
-void slow_collective(const JobFacts& job, RuleOutput& out);
-void islands(const JobFacts& job, RuleOutput& out);
-void multi_node(const JobFacts& job, RuleOutput& out);
-void tensor_parallel_wide(const JobFacts& job, RuleOutput& out);
-void straggler(const JobFacts& job, RuleOutput& out);
-void collective_wait(const JobFacts& job, RuleOutput& out);
-void pipeline_bubble(const JobFacts& job, RuleOutput& out);
-void outlier_step(const JobFacts& job, RuleOutput& out);
-void throttled_card(const JobFacts& job, RuleOutput& out);
-void memory_edge(const JobFacts& job, RuleOutput& out);
-void memory_fragmentation(const JobFacts& job, RuleOutput& out);
-void memory_imbalance(const JobFacts& job, RuleOutput& out);
-void sharding_without_effect(const JobFacts& job, RuleOutput& out);
-void recompute_unneeded(const JobFacts& job, RuleOutput& out);
-void profiler_overhead(const JobFacts& job, RuleOutput& out);
-void trace_artefacts(const JobFacts& job, RuleOutput& out);
+void input_starvation(const JobView& view, RuleOutput& out);
+void launch_bound(const JobView& view, RuleOutput& out);
+void host_sync(const JobView& view, RuleOutput& out);
+void host_region(const JobView& view, RuleOutput& out);
+void stream_wait(const JobView& view, RuleOutput& out);
+void unexplained_idle(const JobView& view, RuleOutput& out);
+void dominant_kernels(const JobView& view, RuleOutput& out);
+void no_tensor_cores(const JobView& view, RuleOutput& out);
+void exposed_copies(const JobView& view, RuleOutput& out);
+void exposed_gradient_sync(const JobView& view, RuleOutput& out);
+void exposed_communication(const JobView& view, RuleOutput& out);
+void slow_collective(const JobView& view, RuleOutput& out);
+void islands(const JobView& view, RuleOutput& out);
+void multi_node(const JobView& view, RuleOutput& out);
+void tensor_parallel_wide(const JobView& view, RuleOutput& out);
+void straggler(const JobView& view, RuleOutput& out);
+void collective_wait(const JobView& view, RuleOutput& out);
+void pipeline_bubble(const JobView& view, RuleOutput& out);
+void outlier_step(const JobView& view, RuleOutput& out);
+void throttled_card(const JobView& view, RuleOutput& out);
+void memory_edge(const JobView& view, RuleOutput& out);
+void memory_fragmentation(const JobView& view, RuleOutput& out);
+void memory_imbalance(const JobView& view, RuleOutput& out);
+void sharding_without_effect(const JobView& view, RuleOutput& out);
+void recompute_unneeded(const JobView& view, RuleOutput& out);
+void profiler_overhead(const JobView& view, RuleOutput& out);
+void trace_artefacts(const JobView& view, RuleOutput& out);
 
 }  // namespace vitrine::rules

@@ -22,7 +22,8 @@ int64_t gathered_in_forward(const RankView& rank) {
 
 }  // namespace
 
-void sharding_without_effect(const JobFacts& job, RuleOutput& out) {
+void sharding_without_effect(const JobView& view, RuleOutput& out) {
+  const JobFacts& job = *view.job;
   if (!job.layout.data_sharded && !job.layout.sharded_alone) return;
   Finding finding;
   finding.rule = "sharding_without_effect";
@@ -43,7 +44,6 @@ void sharding_without_effect(const JobFacts& job, RuleOutput& out) {
     out.findings.push_back(std::move(finding));
     return;
   }
-  const JobView view = view_job(job);
   bool category = false;
   for (const RankView& rank : view.ranks) {
     const MemoryFacts& memory = rank.facts->memory;

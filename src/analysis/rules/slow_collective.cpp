@@ -1,6 +1,7 @@
 // Rule: collectives that reach a small part of what the link between the cards can do.
 #include <algorithm>
 
+#include "analysis/rules/gain.h"
 #include "analysis/rules/links.h"
 #include "analysis/rules/rules.h"
 #include "analysis/rules/traffic.h"
@@ -70,8 +71,8 @@ bool explain(const LinkEvidence& links, Finding& finding) {
 
 }  // namespace
 
-void slow_collective(const JobFacts& job, RuleOutput& out) {
-  const JobView view = view_job(job);
+void slow_collective(const JobView& view, RuleOutput& out) {
+  const JobFacts& job = *view.job;
   const LinkEvidence links = link_evidence(job);
   std::vector<const CollectiveKind*> slow;
   bool judged = false, large = false;
@@ -157,7 +158,8 @@ void slow_collective(const JobFacts& job, RuleOutput& out) {
     finding.fix.push_back("prove it with all_reduce_perf of nccl-tests before and after");
   }
   finding.gain = finding.cost_ns > 0
-                     ? "about " + time_and_share(finding.cost_ns, finding.share) + " " + view.per()
+                     ? "about " + time_and_share(finding.cost_ns, finding.share) + " " +
+                           view.per() + predicted(view, Change::kFasterCommunication)
                      : "";
   out.findings.push_back(std::move(finding));
 }

@@ -1,6 +1,7 @@
 // Rule: one rank is late again and again, followed to its own reason.
 #include <algorithm>
 
+#include "analysis/rules/gain.h"
 #include "analysis/rules/rules.h"
 #include "analysis/rules/waiting.h"
 #include "core/format.h"
@@ -20,14 +21,14 @@ std::string words_for(const std::string& reason) {
 
 }  // namespace
 
-void straggler(const JobFacts& job, RuleOutput& out) {
+void straggler(const JobView& view, RuleOutput& out) {
+  const JobFacts& job = *view.job;
   if (job.ranks.size() < 2) return;
   if (!job.straggler.tested) {
     out.abstained.push_back("straggler: " + (job.straggler.note.empty() ? std::string("not tested")
                                                                         : job.straggler.note));
     return;
   }
-  const JobView view = view_job(job);
   // Two stages of a pipeline take turns by design; their waiting is pipeline_bubble's.
   if (job.pipeline && job.layout.data < 2 && job.layout.tensor < 2) return;
   // Where every rank loads slowly, waiting for the slowest of them is already input_starvation.
@@ -75,7 +76,8 @@ void straggler(const JobFacts& job, RuleOutput& out) {
     finding.fix = fixes_for(late.reason);
     finding.gain = format("up to %s a step once rank %d is as fast as the others",
                           time_and_share(cost, finding.share).c_str(),
-                          late.rank);
+                          late.rank) +
+                   predicted(view, Change::kNoWaiting);
     out.findings.push_back(std::move(finding));
   }
 }

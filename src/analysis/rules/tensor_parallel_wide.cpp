@@ -8,8 +8,8 @@
 
 namespace vitrine::rules {
 
-void tensor_parallel_wide(const JobFacts& job, RuleOutput& out) {
-  const JobView view = view_job(job);
+void tensor_parallel_wide(const JobView& view, RuleOutput& out) {
+  const JobFacts& job = *view.job;
   if (job.layout.tensor < 2 || view.ranks.empty()) return;
   const TrafficCost cost = cost_of(view, Traffic::kTensorParallel);
   bool hosts = false, apart = false;

@@ -170,8 +170,8 @@ void from_peers(const JobView& view, const RankView& rank, RuleOutput& out) {
 
 }  // namespace
 
-void throttled_card(const JobFacts& job, RuleOutput& out) {
-  const JobView view = view_job(job);
+void throttled_card(const JobView& view, RuleOutput& out) {
+  const JobFacts& job = *view.job;
   bool counters = false;
   for (const RankFacts& rank : job.ranks) {
     counters = counters || !rank.counters.empty();
