@@ -85,7 +85,7 @@
  *   fragmentation_bytes: number, peak_moment: string}} PlanStage
  * @typedef {{description: string, step_ns: number|null, memory_bytes: number}} PlanCandidate
  * @typedef {{description: string, limit: string,
- *   prediction: {step_ns: number, step_parts_ns: Object<string, number>,
+ *   prediction: {step_ns: number, bounding_stage: number, step_parts_ns: Object<string, number>,
  *     memory: {capacity_bytes: number, fullest_stage: number, stages: PlanStage[]}},
  *   changes: {what: string, step_ns: number, memory_bytes: number}[],
  *   search?: {pareto: PlanCandidate[]}}} Plan what `vitrine plan --json` prints (docs/formats/plan.md)

@@ -5,6 +5,8 @@ import {byId, bytes, element, head, percent, plainTable, time, tip} from './form
 /** @typedef {import('./data.js').Plan} Plan */
 /** @typedef {{name: string, colour: string, value: number}} Piece */
 
+/** Strategies shown before the rest is folded. */
+const kRows = 12;
 const kSvg = 'http://www.w3.org/2000/svg';
 
 /** @param {import('./data.js').Page} data */
@@ -13,7 +15,8 @@ export function showPlan(data) {
   const {plan} = data;
   byId('plan').append(
     head('Memory of a card', 'at the peak of each pipeline stage, by category'), memoryPanel(plan),
-    head('Predicted step', time(plan.prediction.step_ns) + ', the stage that bounds it'), stepPanel(plan),
+    head('Predicted step', time(plan.prediction.step_ns) +
+      (plan.prediction.memory.stages.length > 1 ? `, as stage ${plan.prediction.bounding_stage} spends it` : '')), stepPanel(plan),
     head('Speed against memory', plan.search ? 'each is the fastest strategy that needs no more memory'
       : 'this strategy, and its nearest changes'), speedPanel(plan));
 }
@@ -70,7 +73,7 @@ function stepPanel(plan) {
   const wide = bar(pieces, step, (ns) => `${time(ns)}, ${percent(ns, step)}`);
   wide.style.height = '26px';
   return element('div', {class: 'panel'}, [wide, swatches(pieces.filter((p) => p.value > 0.005 * step)),
-    plainTable(['part', 'time', 'of the step'], pieces.map((p) => [p.name, time(p.value), percent(p.value, step)])),
+    plainTable(['part', 'time', 'of the step'], pieces.map((p) => [p.name, time(p.value), percent(p.value, step)]), 'plan'),
     element('p', {class: 'hint'}, [plan.limit])]);
 }
 
@@ -139,9 +142,13 @@ function speedPanel(plan) {
     dot.addEventListener('mouseleave', () => tip.hide());
     chart.append(dot);
   }
-  const rows = [...all].sort((a, b) => a.x - b.x).map((p) => [p.text, time(p.x), bytes(p.y)]);
+  // The strategy itself is on the list already when it is a search's best.
+  const listed = plan.search ? all.filter((p) => p.kind !== 'bad') : all;
+  const rows = [...listed].sort((a, b) => a.x - b.x).map((p) => [time(p.x), bytes(p.y), p.text]);
   return element('div', {class: 'panel'}, [chart,
     swatches([{name: 'shown above', colour: 'bad'}, plan.search ? {name: 'fastest for its memory', colour: 'm0'}
       : {name: 'one change away', colour: 'm4'}]),
-    plainTable(['strategy', 'step', 'memory'], rows)]);
+    plainTable(['step', 'memory', 'strategy'], rows.slice(0, kRows), 'plan-rows'), ...(rows.length > kRows
+      ? [element('details', {}, [element('summary', {}, [`${rows.length - kRows} more`]),
+                                 plainTable(['step', 'memory', 'strategy'], rows.slice(kRows), 'plan-rows')])] : [])]);
 }
