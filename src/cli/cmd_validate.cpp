@@ -33,6 +33,7 @@ Json constants_json(const std::map<std::string, Efficiency>& all) {
     out[name] = {{"matmul", e.matmul},
                  {"memory", e.memory},
                  {"launch_ns", e.launch_ns},
+                 {"communication", e.communication},
                  {"fitted_to", e.fitted_to}};
   }
   return out;

@@ -57,6 +57,7 @@ Json job_json(const PlanJob& job) {
               {"matmul", c.efficiency.matmul},
               {"memory", c.efficiency.memory},
               {"launch_ns", c.efficiency.launch_ns},
+              {"communication", c.efficiency.communication},
               {"fitted_to", c.efficiency.fitted_to}}},
             {"sources", c.sources}}},
           {"strategy", strategy_json(job.strategy)},
