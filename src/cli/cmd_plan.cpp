@@ -179,7 +179,7 @@ int plan(const Arguments& a) {
   }
   if (!a.timeline.empty()) write_timelines(planner, job.strategy, a.timeline);
   Prediction prediction;
-  std::vector<Change> changes;
+  std::vector<PlanChange> changes;
   if (any) {
     prediction = planner.predict(job.strategy);
     changes = nearest_changes(planner, job.strategy, prediction);

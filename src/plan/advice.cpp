@@ -204,12 +204,12 @@ std::string limit_sentence(const Planner& planner, const ClusterStrategy& s, con
                 why.c_str());
 }
 
-std::vector<Change> nearest_changes(Planner& planner,
-                                    const ClusterStrategy& strategy,
-                                    const Prediction& prediction) {
-  std::vector<Change> fitting, others;
+std::vector<PlanChange> nearest_changes(Planner& planner,
+                                        const ClusterStrategy& strategy,
+                                        const Prediction& prediction) {
+  std::vector<PlanChange> fitting, others;
   for (auto& [what, changed] : neighbours(planner, strategy)) {
-    Change change{what, changed, {}, 0, 0};
+    PlanChange change{what, changed, {}, 0, 0};
     try {
       change.prediction = planner.predict(changed);
     } catch (const ConfigError&) {
@@ -223,11 +223,11 @@ std::vector<Change> nearest_changes(Planner& planner,
       fitting.push_back(std::move(change));
     }
   }
-  std::stable_sort(fitting.begin(), fitting.end(), [](const Change& a, const Change& b) {
+  std::stable_sort(fitting.begin(), fitting.end(), [](const PlanChange& a, const PlanChange& b) {
     return a.speed > b.speed;
   });
   if (!fitting.empty() || prediction.fits) return fitting;
-  std::stable_sort(others.begin(), others.end(), [](const Change& a, const Change& b) {
+  std::stable_sort(others.begin(), others.end(), [](const PlanChange& a, const PlanChange& b) {
     return a.memory_bytes < b.memory_bytes;
   });
   return others;

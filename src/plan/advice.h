@@ -20,7 +20,7 @@ std::string limit_sentence(const Planner& planner,
                            const ClusterStrategy& strategy,
                            const Prediction& prediction);
 
-struct Change {
+struct PlanChange {
   std::string what;  // "full recomputation", "micro-batch 2"
   ClusterStrategy strategy;
   Prediction prediction;
@@ -31,8 +31,8 @@ struct Change {
 // Neighbours of the strategy (one knob turned, batch and sequence kept) that fit and are faster by
 // at least 0.5 % - or, where the strategy does not fit, that fit at all - fastest first. Where none
 // fits, those that come nearest, smallest first.
-std::vector<Change> nearest_changes(Planner& planner,
-                                    const ClusterStrategy& strategy,
-                                    const Prediction& prediction);
+std::vector<PlanChange> nearest_changes(Planner& planner,
+                                        const ClusterStrategy& strategy,
+                                        const Prediction& prediction);
 
 }  // namespace vitrine

@@ -106,9 +106,9 @@ Json prediction_json(const PlanJob& job, const Prediction& p) {
             {"money", money(cost.money)}}}};
 }
 
-Json changes_json(const std::vector<Change>& changes) {
+Json changes_json(const std::vector<PlanChange>& changes) {
   Json rows = Json::array();
-  for (const Change& c : changes) {
+  for (const PlanChange& c : changes) {
     const Prediction& p = c.prediction;
     rows.push_back({{"what", c.what},
                     {"fits", p.fits},

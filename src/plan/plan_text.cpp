@@ -205,7 +205,7 @@ std::string prediction_text(const PlanJob& job, const Prediction& p) {
 }
 
 std::string changes_text(const Prediction& before,
-                         const std::vector<Change>& changes,
+                         const std::vector<PlanChange>& changes,
                          size_t most) {
   if (changes.empty()) {
     return before.fits ? "No change of one knob makes it faster.\n"
@@ -216,7 +216,7 @@ std::string changes_text(const Prediction& before,
                     : helps     ? "Nearest changes that make it fit:\n"
                                 : "No change of one knob makes it fit; nearest:\n";
   for (size_t i = 0; i < changes.size() && i < most; ++i) {
-    const Change& c = changes[i];
+    const PlanChange& c = changes[i];
     out += format("  %-46s step %s", c.what.c_str(), format_ns(c.prediction.time.step_ns).c_str());
     if (before.fits) out += format(" (%+.1f %% tokens/s)", 100 * (c.speed - 1));
     const double peak =

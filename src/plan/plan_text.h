@@ -29,12 +29,14 @@ PlanCost plan_cost(const PlanJob& job, const Prediction& prediction);
 // Lines of at most 100 characters.
 std::string job_text(const PlanJob& job);
 std::string prediction_text(const PlanJob& job, const Prediction& prediction);
-std::string changes_text(const Prediction& before, const std::vector<Change>& changes, size_t most);
+std::string changes_text(const Prediction& before,
+                         const std::vector<PlanChange>& changes,
+                         size_t most);
 std::string search_text(const SearchResult& result);
 
 Json job_json(const PlanJob& job);
 Json prediction_json(const PlanJob& job, const Prediction& prediction);
-Json changes_json(const std::vector<Change>& changes);
+Json changes_json(const std::vector<PlanChange>& changes);
 Json search_json(const SearchResult& result);
 
 }  // namespace vitrine

@@ -173,9 +173,9 @@ TEST(Advice, ChangesThatAreOfferedFitAndAreFaster) {
   s.global_batch = 64;
   s.recompute = Recompute::kFull;
   const Prediction before = planner.predict(s);
-  const std::vector<Change> changes = nearest_changes(planner, s, before);
+  const std::vector<PlanChange> changes = nearest_changes(planner, s, before);
   ASSERT_FALSE(changes.empty());
-  for (const Change& c : changes) {
+  for (const PlanChange& c : changes) {
     EXPECT_TRUE(c.prediction.fits) << c.what;
     EXPECT_LT(c.prediction.time.step_ns, before.time.step_ns) << c.what;
   }
@@ -191,9 +191,9 @@ TEST(Advice, WhatDoesNotFitGetsChangesThatDo) {
   const Prediction before = planner.predict(s);
   ASSERT_FALSE(before.fits);
   EXPECT_THAT(limit_sentence(planner, s, before), testing::StartsWith("Memory:"));
-  const std::vector<Change> changes = nearest_changes(planner, s, before);
+  const std::vector<PlanChange> changes = nearest_changes(planner, s, before);
   ASSERT_FALSE(changes.empty());
-  for (const Change& c : changes) {
+  for (const PlanChange& c : changes) {
     EXPECT_TRUE(c.prediction.fits || c.memory_bytes < 0) << c.what;
   }
 }
