@@ -81,12 +81,21 @@
  *   device_under: number, kinds: number[]}} TimelineRankMeta
  * @typedef {{kinds: string[], end: number, ranks: TimelineRankMeta[]}} TimelineMeta
  *
+ * @typedef {{total_bytes: number, by_category_bytes: Object<string, number>, context_bytes: number,
+ *   fragmentation_bytes: number, peak_moment: string}} PlanStage
+ * @typedef {{description: string, step_ns: number|null, memory_bytes: number}} PlanCandidate
+ * @typedef {{description: string, limit: string,
+ *   prediction: {step_ns: number, bounding_stage: number, step_parts_ns: Object<string, number>,
+ *     memory: {capacity_bytes: number, fullest_stage: number, stages: PlanStage[]}},
+ *   changes: {what: string, step_ns: number, memory_bytes: number}[],
+ *   search?: {pareto: PlanCandidate[]}}} Plan what `vitrine plan --json` prints (docs/formats/plan.md)
+ *
  * @typedef {{label: string, value: string, unit: string, note: string, tone: string}} Card
  * @typedef {{steps: number[], columns: {name: string, values: (number|null)[]}[]}} Metrics
  * @typedef {{title: string, subtitle: string, footer: string, facts: [string, string][], cards: Card[],
  *   warnings: string[], images: {title: string, uri: string}[], metrics: Metrics,
  *   memory: MemoryData, timeline: TimelineMeta, diagnosis: Diagnosis|null,
- *   job: Job|null}} Page
+ *   job: Job|null, plan?: Plan}} Page
  *
  * @typedef {(from: number, to: number, rank: number) => void} Jump shows that time of that rank (-1: all)
  */

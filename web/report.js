@@ -10,6 +10,7 @@ import {showMemory} from './memory.js';
 import {showComparison, showHead, showInputs, showSplit, showUnknown} from './overview.js';
 import {showPaths} from './path.js';
 import {recolourPipeline, showPipeline} from './pipeline.js';
+import {showPlan} from './plan.js';
 import {showSteps} from './steps.js';
 import {showTables} from './tables.js';
 import {showTimeline} from './timeline.js';
@@ -17,7 +18,8 @@ import {showCurves, showSamples} from './training.js';
 
 /** Sections in the order of the page, for the bar of links. */
 const kSections = [
-  ['findings', 'Findings'], ['shorter', 'What if'], ['charts', 'Training'], ['steps', 'Time'], ['timeline', 'Timeline'], ['odd', 'What stands out'],
+  ['plan', 'Plan'], ['findings', 'Findings'], ['shorter', 'What if'], ['charts', 'Training'], ['steps', 'Time'], ['timeline', 'Timeline'],
+  ['odd', 'What stands out'],
   ['comparison', 'Ranks'], ['pipeline', 'Pipeline'], ['communication', 'Communication'], ['topology', 'Topology'],
   ['memory', 'Memory'], ['tables', 'Tables'], ['samples', 'Samples'], ['inputs', 'Inputs'], ['unknown', 'Not known']];
 
@@ -40,6 +42,7 @@ function start() {
   };
   showHead(data);
   showSplit(data);
+  showPlan(data);
   showFindings(data, jump);
   showPaths(data);
   showCurves(data.metrics);

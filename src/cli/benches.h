@@ -19,5 +19,7 @@ int bench_zero(const BenchOptions& options);
 int bench_step(const BenchOptions& options);
 // Recording on against off, alternated step by step.
 int bench_recorder(const BenchOptions& options);
+// Memory checks and simulations a second, time of a large search.
+int bench_plan(const BenchOptions& options);
 
 }  // namespace vitrine

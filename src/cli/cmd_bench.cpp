@@ -45,14 +45,16 @@ void add_bench(CLI::App& app, CommandAction& action) {
     BenchOptions options;
   };
   auto a = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("bench", "Measure: zero (memory), ops, step, recorder");
+  CLI::App* command =
+      app.add_subcommand("bench", "Measure: zero (memory), ops, step, recorder, plan");
   command
       ->add_option("name",
                    a->name,
                    "zero: model-state bytes against ZeRO's arithmetic\nops: every operation\n"
-                   "step: a training step of one process\nrecorder: recording on against off")
+                   "step: a training step of one process\nrecorder: recording on against off\n"
+                   "plan: speed of the planner")
       ->required()
-      ->check(CLI::IsMember({"zero", "ops", "step", "recorder"}));
+      ->check(CLI::IsMember({"zero", "ops", "step", "recorder", "plan"}));
   command->add_option("--model", a->options.model, "decoder or world")
       ->check(CLI::IsMember({"decoder", "world"}))
       ->capture_default_str();
@@ -68,6 +70,7 @@ void add_bench(CLI::App& app, CommandAction& action) {
       if (a->name == "zero") return bench_zero(a->options);
       if (a->name == "ops") return bench_operations(a->op, a->options.json);
       if (a->name == "step") return bench_step(a->options);
+      if (a->name == "plan") return bench_plan(a->options);
       return bench_recorder(a->options);
     };
   });

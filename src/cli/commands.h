@@ -27,5 +27,7 @@ void add_compare(CLI::App& app, CommandAction& action);
 void add_trace(CLI::App& app, CommandAction& action);
 void add_bench(CLI::App& app, CommandAction& action);
 void add_explain(CLI::App& app, CommandAction& action);
+void add_plan(CLI::App& app, CommandAction& action);
+void add_validate(CLI::App& app, CommandAction& action);
 
 }  // namespace vitrine

@@ -42,6 +42,8 @@ int run(int argc, char** argv) {
   vitrine::add_trace(app, action);
   vitrine::add_bench(app, action);
   vitrine::add_explain(app, action);
+  vitrine::add_plan(app, action);
+  vitrine::add_validate(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

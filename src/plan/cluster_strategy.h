@@ -2,8 +2,10 @@
 // it that runs today.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <string>
+#include <tuple>
 
 #include "schedule/strategy.h"
 
@@ -24,6 +26,15 @@ Recompute recompute_from_name(const std::string& name);
 Tier tier_from_name(const std::string& name);
 PipelineKind pipeline_from_name(const std::string& name);
 Precision precision_from_name(const std::string& name);
+
+inline bool operator==(const Mesh& a, const Mesh& b) {
+  return std::tie(a.data, a.tensor, a.pipeline, a.context) ==
+         std::tie(b.data, b.tensor, b.pipeline, b.context);
+}
+inline auto operator<=>(const Mesh& a, const Mesh& b) {
+  return std::tie(a.data, a.tensor, a.pipeline, a.context) <=>
+         std::tie(b.data, b.tensor, b.pipeline, b.context);
+}
 
 struct ClusterStrategy {
   // Ranks are numbered tensor fastest, then context, then data, then pipeline, so that tensor
@@ -78,6 +89,8 @@ struct ClusterStrategy {
   bool loss_in_place = false;
   // A stage keeps what it sent on until its backward (DeepSpeed's pipeline engine).
   bool keep_stage_outputs = false;
+
+  auto operator<=>(const ClusterStrategy&) const = default;
 
   int world() const { return mesh.world(); }
   int64_t accumulation() const;  // micro-batches a rank and step

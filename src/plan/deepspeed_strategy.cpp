@@ -97,6 +97,7 @@ DeepSpeedPlan strategy_from_deepspeed(const Json& file, const Mesh& mesh, int64_
   ClusterStrategy& s = plan.strategy;
   s.mesh = mesh;
   s.zero_stage = read.shard.stage();
+  s.reduce_each_micro_batch = s.zero_stage >= 2;
   s.shard_group = settings.beyond.shard_group;
   s.micro_batch = read.micro_batch;
   s.global_batch = read.global_batch();

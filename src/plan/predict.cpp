@@ -27,11 +27,6 @@ double real(int64_t value) { return static_cast<double>(value); }
 
 }  // namespace
 
-struct Planner::Costs {
-  std::shared_ptr<const ShardModel> shard;
-  std::vector<BlockCost> cost;  // by kind
-};
-
 double StageMemory::total() const {
   double sum = context_bytes + fragmentation_bytes;
   for (const int64_t b : bytes) sum += real(b);
@@ -88,36 +83,45 @@ void Planner::set_efficiency(const Efficiency& efficiency) {
   costs_.clear();
 }
 
-const Planner::Costs& Planner::costs(const ClusterStrategy& s) {
-  const auto whole = [](int64_t v) { return static_cast<long long>(v); };
-  const std::string shapes = format("%d %d %d %lld %lld %d %d %d %d %lld %g %d %d %d",
-                                    s.mesh.tensor,
-                                    s.mesh.context,
-                                    s.expert,
-                                    whole(s.micro_batch),
-                                    whole(s.sequence),
-                                    s.sequence_parallel,
-                                    s.precision == Precision::kF32,
-                                    s.flash_attention,
-                                    s.fused,
-                                    whole(s.loss_chunk_rows),
-                                    s.imbalance,
-                                    s.gate_apart,
-                                    s.fused_norm,
-                                    s.fused_softmax);
-  const std::string key = shapes + format(" %d %d %d %d %d %d %d",
-                                          static_cast<int>(s.recompute),
-                                          static_cast<int>(s.precision),
-                                          s.overlap_tensor,
-                                          s.graphs,
-                                          s.fused_norm,
-                                          s.fused_softmax,
-                                          s.attention_generation);
+namespace {
+
+// The strategy with everything as by default that the costs of a block do not depend on: what is
+// forgotten here costs time, not correctness.
+ClusterStrategy cost_key(const ClusterStrategy& strategy) {
+  const ClusterStrategy plain;
+  ClusterStrategy s = strategy;
+  s.mesh.data = s.mesh.pipeline = 1;
+  s.zero_stage = plain.zero_stage;
+  s.shard_group = plain.shard_group;
+  s.global_batch = plain.global_batch;
+  s.pipeline = plain.pipeline;
+  s.interleave = plain.interleave;
+  s.optimizer_tier = s.gradient_tier = s.parameter_tier = s.activation_tier = Tier::kDevice;
+  s.quantized_gather = s.quantized_reduce = false;
+  s.overlap_reduce = s.overlap_gather = true;
+  s.reduce_each_micro_batch = plain.reduce_each_micro_batch;
+  return s;
+}
+
+// And that their tapes do not depend on.
+ClusterStrategy shape_key(const ClusterStrategy& strategy) {
+  ClusterStrategy s = strategy;
+  s.recompute = Recompute::kNone;
+  if (s.precision != Precision::kF32) s.precision = Precision::kBF16;
+  s.overlap_tensor = s.graphs = false;
+  s.attention_generation = 0;
+  return s;
+}
+
+}  // namespace
+
+const Planner::Blocks& Planner::blocks(const ClusterStrategy& s) {
+  const ClusterStrategy key = cost_key(s);
   auto& entry = costs_[key];
   if (!entry) {
-    auto& shard = shards_[shapes];
+    auto& shard = shards_[shape_key(key)];
     if (!shard) shard = std::make_shared<const ShardModel>(shard_model(model_, s));
-    auto made = std::make_shared<Costs>();
+    auto made = std::make_shared<Blocks>();
     made->shard = shard;
     const CardModel card = card_model(cluster_, s);
     for (const ShardBlock& block : shard->kinds) {
@@ -180,19 +184,21 @@ int in_flight(const ClusterStrategy& s, int stage) {
   return 1;
 }
 
-int chunks_of(const ClusterStrategy& s) {
+}  // namespace
+
+int pipeline_chunks(const ClusterStrategy& s) {
   if (s.mesh.pipeline == 1) return 1;
   if (s.pipeline == PipelineKind::kZbV) return 2;
   return s.pipeline == PipelineKind::kInterleaved ? s.interleave : 1;
 }
 
-bool weights_apart(const ClusterStrategy& s) {
+bool weight_gradients_apart(const ClusterStrategy& s) {
   return s.mesh.pipeline > 1 &&
          (s.pipeline == PipelineKind::kZbH1 || s.pipeline == PipelineKind::kZbH2 ||
           s.pipeline == PipelineKind::kZbV);
 }
 
-PipelineOrders orders_of(const ClusterStrategy& s, const PipelineTimes& times) {
+PipelineOrders pipeline_orders(const ClusterStrategy& s, const PipelineTimes& times) {
   if (s.pipeline == PipelineKind::kZbV && s.mesh.pipeline > 1) {
     return zero_bubble_v_orders(times, 2 * s.mesh.pipeline);
   }
@@ -218,11 +224,9 @@ PipelineOrders orders_of(const ClusterStrategy& s, const PipelineTimes& times) {
   return orders;
 }
 
-}  // namespace
-
 std::vector<StageMemory> Planner::memory(const ClusterStrategy& strategy) {
   check_strategy(strategy, model_, cluster_);
-  return memory_of(costs(strategy), strategy);
+  return memory_of(blocks(strategy), strategy);
 }
 
 bool Planner::fits(const ClusterStrategy& strategy) {
@@ -232,8 +236,8 @@ bool Planner::fits(const ClusterStrategy& strategy) {
   return true;
 }
 
-std::vector<StageMemory> Planner::memory_of(const Costs& costs, const ClusterStrategy& s) const {
-  const int p = s.mesh.pipeline, chunks = chunks_of(s);
+std::vector<StageMemory> Planner::memory_of(const Blocks& costs, const ClusterStrategy& s) const {
+  const int p = s.mesh.pipeline, chunks = pipeline_chunks(s);
   const auto cut = cut_positions(*costs.shard, p * chunks);
   const PipelineSize size{p, chunks, 1};
   const Shards shards = shards_of(s, cluster_);
@@ -357,7 +361,7 @@ Makespan run_pipeline(const ClusterStrategy& s, PipelineTimes times, int64_t mic
   const int64_t round = p, most = std::max<int64_t>(64, kSteadyRounds * round);
   const auto simulate = [&](int64_t m) {
     times.size.micros = static_cast<int>(m);
-    return simulate_pipeline(times, orders_of(s, times));
+    return simulate_pipeline(times, pipeline_orders(s, times));
   };
   Makespan made;
   if (micros <= most + round) {
@@ -381,11 +385,110 @@ Makespan run_pipeline(const ClusterStrategy& s, PipelineTimes times, int64_t mic
   return made;
 }
 
+// What ZeRO-3's communication adds to one forward and one backward of a chunk. One lane of
+// communication; the next block's gather, and the reduction of the block before, run beside a
+// block's products.
+struct SharedPass {
+  double forward = 0, backward = 0;  // exposed, all
+  double gather = 0, reduce = 0;     // of that
+  double slow_forward = 0, slow_backward = 0;
+};
+
+SharedPass shared_pass(const std::vector<BlockPiece>& blocks,
+                       bool first_chunk,
+                       const ClusterStrategy& s,
+                       int64_t micros) {
+  SharedPass pass;
+  const size_t n = blocks.size();
+  for (size_t i = 0; i < n; ++i) {
+    const BlockPiece& b = blocks[i];
+    pass.slow_forward += b.slow;
+    pass.slow_backward += b.slow_back;
+    if (!s.overlap_gather) {
+      pass.forward += b.gather;
+    } else if (i + 1 < n) {
+      pass.forward += std::max(0.0, blocks[i + 1].gather - b.forward - b.slow);
+    }
+    // Backward: the last block is still gathered from its forward.
+    const double before = i > 0 && s.overlap_gather ? blocks[i - 1].gather : 0;
+    const double after = i + 1 < n && s.overlap_reduce ? blocks[i + 1].reduce : 0;
+    const double beside = std::max(0.0, before + after - b.backward - b.weight - b.slow_back);
+    const double share = before + after > 0 ? before / (before + after) : 0;
+    pass.gather += beside * share;
+    pass.reduce += beside * (1 - share);
+    if (!s.overlap_gather && i + 1 < n) pass.gather += b.gather;
+    if (!s.overlap_reduce) pass.reduce += b.reduce;
+  }
+  pass.backward = pass.gather + pass.reduce;
+  if (n > 0 && s.overlap_gather && first_chunk) pass.forward += blocks[0].gather;
+  pass.gather += pass.forward;
+  if (n > 0 && s.overlap_reduce && first_chunk) {
+    // Behind the last backward of the step alone.
+    const double last = blocks[0].reduce / real(micros);
+    pass.backward += last;
+    pass.reduce += last;
+  }
+  return pass;
+}
+
+// What of a reduction in equal parts, one after each block's last backward, ends after the stage's
+// last work. A chunk that is done early hides its parts behind the others.
+double exposed_after(const StagePieces& stage, double reduce, const PipelineResult& run, int at) {
+  const size_t chunks = stage.chunks.size(), first = static_cast<size_t>(at) * chunks;
+  size_t blocks = 0;
+  bool apart = false;
+  std::vector<size_t> order(chunks);
+  for (size_t c = 0; c < chunks; ++c) {
+    order[c] = c;
+    blocks += stage.chunks[c].size();
+    for (const BlockPiece& piece : stage.chunks[c]) apart = apart || piece.weight > 0;
+  }
+  if (blocks == 0) return reduce;
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return run.chunk_end_ns[first + a] < run.chunk_end_ns[first + b];
+  });
+  const auto length = [&](const BlockPiece& p) { return apart ? p.weight : p.backward; };
+  double lane = 0;
+  for (const size_t c : order) {
+    double done = run.chunk_end_ns[first + c];
+    for (const BlockPiece& piece : stage.chunks[c]) done -= length(piece);
+    for (size_t i = stage.chunks[c].size(); i-- > 0;) {
+      done += length(stage.chunks[c][i]);
+      lane = std::max(lane, done) + reduce / real(static_cast<int64_t>(blocks));
+    }
+  }
+  return std::max(0.0, lane - run.end_ns[static_cast<size_t>(at)]);
+}
+
+// How late gathers of new weights, in equal parts in the order of the blocks, make the next step's
+// forwards.
+double exposed_before(const StagePieces& stage, double publish, const PipelineResult& run, int at) {
+  const size_t chunks = stage.chunks.size(), first = static_cast<size_t>(at) * chunks;
+  size_t blocks = 0;
+  for (const auto& chunk : stage.chunks) blocks += chunk.size();
+  if (blocks == 0) return publish;
+  double lane = 0, late = 0;
+  for (size_t c = 0; c < chunks; ++c) {
+    double wanted = run.chunk_begin_ns[first + c] - run.begin_ns[static_cast<size_t>(at)];
+    for (const BlockPiece& piece : stage.chunks[c]) {
+      lane += publish / real(static_cast<int64_t>(blocks));
+      late = std::max(late, lane - wanted);
+      wanted += piece.forward;
+    }
+  }
+  return late;
+}
+
 }  // namespace
 
 Prediction Planner::predict(const ClusterStrategy& s) {
+  StepPieces pieces;
+  return predict(s, pieces);
+}
+
+Prediction Planner::predict(const ClusterStrategy& s, StepPieces& pieces) {
   check_strategy(s, model_, cluster_);
-  const Costs& costs = this->costs(s);
+  const Blocks& costs = blocks(s);
   Prediction out;
   out.memory = memory_of(costs, s);
   out.capacity_bytes = real(cluster_.card->memory_bytes);
@@ -396,9 +499,10 @@ Prediction Planner::predict(const ClusterStrategy& s) {
   }
   out.fits = out.memory[static_cast<size_t>(out.fullest_stage)].total() <= out.capacity_bytes;
 
-  const int p = s.mesh.pipeline, chunks = chunks_of(s);
+  const int p = s.mesh.pipeline, chunks = pipeline_chunks(s);
   const int64_t micros = s.accumulation();
-  const bool apart = weights_apart(s), v_shaped = s.pipeline == PipelineKind::kZbV && p > 1;
+  const bool apart = weight_gradients_apart(s),
+             v_shaped = s.pipeline == PipelineKind::kZbV && p > 1;
   const auto cut = cut_positions(*costs.shard, p * chunks);
   const Shards shards = shards_of(s, cluster_);
   const CardModel card = card_model(cluster_, s);
@@ -413,16 +517,55 @@ Prediction Planner::predict(const ClusterStrategy& s) {
   std::vector<double> gather(static_cast<size_t>(p)), reduce(static_cast<size_t>(p)),
       overlap(static_cast<size_t>(p));
   std::vector<StageParameters> par(static_cast<size_t>(p));
-  std::vector<double> last_backward(static_cast<size_t>(p)), first_forward(static_cast<size_t>(p));
-  std::vector<int> layers(static_cast<size_t>(p));
+  std::vector<double> last_backward(static_cast<size_t>(p));
   double boundary_bytes = 0;
+  // Of ZeRO-3, by kind of block.
+  std::vector<double> gather_price, reduce_price;
+  for (const ShardBlock& block : costs.shard->kinds) {
+    if (!z3) break;
+    const double values = real(block.parameters) * wire_weight;
+    const double expert_values = real(block.expert_parameters) * wire_weight;
+    const double parts = s.gathers_per_block;
+    double one =
+        parts *
+        collective_ns(cluster_, PlanCollective::kAllGather, values / parts, shards.values_group);
+    if (expert_values > 0) {
+      one +=
+          collective_ns(cluster_, PlanCollective::kAllGather, expert_values, shards.expert_group);
+    }
+    double back = 0;
+    if (s.reduce_each_micro_batch || micros == 1) {
+      back = parts * collective_ns(cluster_,
+                                   PlanCollective::kReduceScatter,
+                                   real(block.parameters) * wire_reduce / parts,
+                                   shards.values_group);
+      if (block.expert_parameters > 0) {
+        back += collective_ns(cluster_,
+                              PlanCollective::kReduceScatter,
+                              real(block.expert_parameters) * wire_reduce,
+                              shards.expert_group);
+      }
+      if (shards.replica_group.ranks > 1) {
+        back += collective_ns(cluster_,
+                              PlanCollective::kAllReduce,
+                              real(block.parameters) * wire_reduce / real(shards.dense_values),
+                              shards.replica_group) /
+                (s.reduce_each_micro_batch ? real(micros) : 1);
+      }
+    }
+    gather_price.push_back(one);
+    reduce_price.push_back(back);
+  }
+  pieces = {};
+  pieces.overlap_gather = s.overlap_gather;
+  pieces.overlap_reduce = s.overlap_reduce;
+  pieces.stages.resize(static_cast<size_t>(p));
   for (int stage = 0; stage < p; ++stage) {
     const auto at = static_cast<size_t>(stage);
     for (int chunk = 0; chunk < chunks; ++chunk) {
       const int position = pipeline_position(times.size, stage, chunk, v_shaped);
       ChunkTimes c;
-      double forward_gather = 0, backward_gather = 0, reduce_each = 0;
-      double first_gather = -1, last_reduce = 0;
+      std::vector<BlockPiece>& blocks_here = pieces.stages[at].chunks.emplace_back();
       for (int b = cut[static_cast<size_t>(position)].first;
            b < cut[static_cast<size_t>(position)].second;
            ++b) {
@@ -450,66 +593,26 @@ Prediction Planner::predict(const ClusterStrategy& s) {
         out.traffic.tensor += cost.tensor_bytes * real(micros) / p;
         out.traffic.context += cost.context_bytes * real(micros) / p;
         out.traffic.expert += cost.expert_bytes * real(micros) / p;
-        ++layers[at];
+        BlockPiece piece{b, forward, backward + (apart ? 0 : weight), apart ? weight : 0};
         if (z3) {
-          const double values = real(block.parameters) * wire_weight;
-          const double expert_values = real(block.expert_parameters) * wire_weight;
-          const double pieces = s.gathers_per_block;
-          double one = pieces * collective_ns(cluster_,
-                                              PlanCollective::kAllGather,
-                                              values / pieces,
-                                              shards.values_group);
-          if (expert_values > 0) {
-            one += collective_ns(
-                cluster_, PlanCollective::kAllGather, expert_values, shards.expert_group);
-          }
-          double back = 0;
-          if (s.reduce_each_micro_batch || micros == 1) {
-            back = pieces * collective_ns(cluster_,
-                                          PlanCollective::kReduceScatter,
-                                          real(block.parameters) * wire_reduce / pieces,
-                                          shards.values_group);
-            if (block.expert_parameters > 0) {
-              back += collective_ns(cluster_,
-                                    PlanCollective::kReduceScatter,
-                                    real(block.expert_parameters) * wire_reduce,
-                                    shards.expert_group);
-            }
-            if (shards.replica_group.ranks > 1) {
-              back +=
-                  collective_ns(cluster_,
-                                PlanCollective::kAllReduce,
-                                real(block.parameters) * wire_reduce / real(shards.dense_values),
-                                shards.replica_group) /
-                  (s.reduce_each_micro_batch ? real(micros) : 1);
-            }
-          }
-          if (first_gather < 0) first_gather = one;
-          last_reduce = last_reduce == 0 ? back : last_reduce;
-          if (s.overlap_gather) {
-            forward_gather += std::max(0.0, one - forward);
-            overlap[at] += std::min(one, forward) * kOverlapSlowdown;
-          } else {
-            forward_gather += one;
-          }
-          if (s.overlap_reduce) {
-            backward_gather += std::max(0.0, one + back - backward - weight);
-            overlap[at] += std::min(one + back, backward + weight) * kOverlapSlowdown;
-          } else {
-            backward_gather += one;
-            reduce_each += back;
-          }
+          piece.gather = gather_price[kind];
+          piece.reduce = reduce_price[kind];
+          piece.slow = s.overlap_gather ? std::min(piece.gather, forward) * kOverlapSlowdown : 0;
+          piece.slow_back =
+              s.overlap_reduce
+                  ? std::min(piece.gather + piece.reduce, backward + weight) * kOverlapSlowdown
+                  : 0;
         }
+        blocks_here.push_back(piece);
       }
       if (z3) {
-        forward_gather += s.overlap_gather ? std::max(0.0, first_gather) / chunks : 0;
-        reduce_each += s.overlap_reduce ? last_reduce / real(micros) : 0;
-        gather[at] += forward_gather + backward_gather;
-        reduce[at] += reduce_each;
-        c.forward += forward_gather + overlap[at] / 2 / chunks;
-        c.backward += backward_gather + reduce_each + overlap[at] / 2 / chunks;
+        const SharedPass pass = shared_pass(blocks_here, chunk == 0, s, micros);
+        gather[at] += pass.gather;
+        reduce[at] += pass.reduce;
+        overlap[at] += pass.slow_forward + pass.slow_backward;
+        c.forward += pass.forward + pass.slow_forward;
+        c.backward += pass.backward + pass.slow_backward;
       }
-      first_forward[at] += c.forward;
       last_backward[at] += c.backward + c.weight;
       times.chunk.push_back(c);
     }
@@ -523,6 +626,8 @@ Prediction Planner::predict(const ClusterStrategy& s) {
     out.traffic.pipeline = 2 * boundary_bytes * real(micros) * (chunks * p - 1) / p;
   }
   Makespan run = run_pipeline(s, times, micros);
+  pieces.times = times;
+  pieces.times.size.micros = static_cast<int>(std::min<int64_t>(micros, 1 << 28));
 
   // What comes after each stage's last backward: reduction, optimizer, publication.
   StepTime& time = out.time;
@@ -530,7 +635,7 @@ Prediction Planner::predict(const ClusterStrategy& s) {
   for (int stage = 0; stage < p; ++stage) {
     const auto at = static_cast<size_t>(stage);
     const double dense = real(par[at].dense), expert = real(par[at].expert);
-    double reduce_ns = 0, publish_ns = 0, exposed_reduce = 0, exposed_publish = 0;
+    double reduce_ns = 0, publish_ns = 0, exposed_reduce = 0, exposed_publish = 0, slow = 0;
     if (!z3 && shards.dense > 1) {
       const PlanCollective kind = s.zero_stage == 0 || s.all_reduce_gradients
                                       ? PlanCollective::kAllReduce
@@ -539,12 +644,10 @@ Prediction Planner::predict(const ClusterStrategy& s) {
       if (expert > 0)
         reduce_ns += collective_ns(cluster_, kind, expert * wire_reduce, shards.expert_group);
       const double rounds = s.reduce_each_micro_batch ? real(micros) : 1;
-      const double piece = reduce_ns / std::max(1, layers[at]);
+      pieces.reduce_rounds = rounds;
       if (s.overlap_reduce) {
-        const double one = std::max(reduce_ns - last_backward[at], piece);
-        exposed_reduce = rounds * std::max(0.0, one);
-        time.overlap_ns = std::max(
-            time.overlap_ns, rounds * kOverlapSlowdown * std::min(reduce_ns, last_backward[at]));
+        exposed_reduce = rounds * exposed_after(pieces.stages[at], reduce_ns, run.result, stage);
+        slow = rounds * kOverlapSlowdown * std::min(reduce_ns, last_backward[at]);
       } else {
         exposed_reduce = rounds * reduce_ns;
       }
@@ -555,16 +658,16 @@ Prediction Planner::predict(const ClusterStrategy& s) {
           publish_ns += collective_ns(
               cluster_, PlanCollective::kAllGather, expert * s.weight_bytes, shards.expert_group);
         }
-        exposed_publish = s.overlap_gather ? std::max(publish_ns - first_forward[at],
-                                                      publish_ns / std::max(1, layers[at]))
-                                           : publish_ns;
+        exposed_publish = s.overlap_gather
+                              ? exposed_before(pieces.stages[at], publish_ns, run.result, stage)
+                              : publish_ns;
       }
     } else if (z3 && !s.reduce_each_micro_batch && micros > 1) {
       reduce_ns = collective_ns(
           cluster_, PlanCollective::kReduceScatter, dense * wire_reduce, shards.values_group);
-      exposed_reduce = s.overlap_reduce ? std::max(reduce_ns - last_backward[at],
-                                                   reduce_ns / std::max(1, layers[at]))
-                                        : reduce_ns;
+      exposed_reduce = s.overlap_reduce
+                           ? exposed_after(pieces.stages[at], reduce_ns, run.result, stage)
+                           : reduce_ns;
     }
     // The optimizer's pass over its shard: gradient, master copy and moments read and written, the
     // weights written; and one pass for the norm.
@@ -603,9 +706,17 @@ Prediction Planner::predict(const ClusterStrategy& s) {
       offload += std::max(0.0, fetched / rate * 1e9 - busy);
       out.traffic.offload += fetched;
     }
-    const double finish = run.end_ns[at] + exposed_reduce + optimizer + offload + exposed_publish;
+    StagePieces& own = pieces.stages[at];
+    own.reduce = reduce_ns;
+    own.publish = publish_ns;
+    own.optimizer = optimizer;
+    own.offload = offload;
+    own.slow = slow;
+    const double finish =
+        run.end_ns[at] + slow + exposed_reduce + optimizer + offload + exposed_publish;
     if (finish > end) {
       end = finish;
+      time.overlap_ns = slow;
       time.gather_ns = exposed_publish + gather[at] * real(micros);
       time.reduce_ns = exposed_reduce + reduce[at] * real(micros);
       time.optimizer_ns = optimizer;
@@ -630,11 +741,11 @@ Prediction Planner::predict(const ClusterStrategy& s) {
   time.work.tensor *= m;
   time.work.context *= m;
   time.work.expert *= m;
-  time.step_ns = end + time.overlap_ns;
+  time.step_ns = end;
   if (z3) time.overlap_ns += overlap[bound] * m;
   const double spent =
       time.work.total() + (z3 ? (gather[bound] + reduce[bound] + overlap[bound]) * m : 0);
-  time.bubble_ns = std::max(0.0, run.total_ns - spent);
+  time.bubble_ns = std::max(0.0, run.end_ns[bound] - spent);
   time.transfer_ns = std::min(time.bubble_ns, 2 * times.transfer_ns * (p - 1) * chunks);
   time.bubble_rate = run.total_ns > 0 ? time.bubble_ns / run.total_ns : 0;
 
@@ -662,9 +773,9 @@ Prediction Planner::predict(const ClusterStrategy& s) {
 
 PipelineResult Planner::timeline(const ClusterStrategy& s) {
   check_strategy(s, model_, cluster_);
-  const Costs& costs = this->costs(s);
-  const int p = s.mesh.pipeline, chunks = chunks_of(s);
-  const bool apart = weights_apart(s);
+  const Blocks& costs = blocks(s);
+  const int p = s.mesh.pipeline, chunks = pipeline_chunks(s);
+  const bool apart = weight_gradients_apart(s);
   PipelineTimes times;
   times.size = {p, chunks, static_cast<int>(s.accumulation())};
   times.v_shaped = s.pipeline == PipelineKind::kZbV && p > 1;
@@ -685,7 +796,7 @@ PipelineResult Planner::timeline(const ClusterStrategy& s) {
       times.chunk.push_back(c);
     }
   }
-  return simulate_pipeline(times, orders_of(s, times), true);
+  return simulate_pipeline(times, pipeline_orders(s, times), true);
 }
 
 }  // namespace vitrine

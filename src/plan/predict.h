@@ -62,20 +62,52 @@ struct Prediction {
   double samples_per_s = 0;
 };
 
+// What a rank does in a step, block by block: what the prediction puts together in closed form,
+// and the unfolded simulation event by event. Nanoseconds.
+struct BlockPiece {
+  int block = 0;                                 // index into ShardModel::blocks
+  double forward = 0, backward = 0, weight = 0;  // weight: 0 where it is part of backward
+  double gather = 0, reduce = 0;                 // of ZeRO-3, for each forward and each backward
+  double slow = 0, slow_back = 0;                // products beside them take so much longer
+};
+struct StagePieces {
+  std::vector<std::vector<BlockPiece>> chunks;
+  // Once a step: gradients, new weights, spread over the blocks in equal parts.
+  double reduce = 0, publish = 0;
+  double optimizer = 0, offload = 0;
+  double slow = 0;  // the last backward beside the reduction
+};
+struct StepPieces {
+  PipelineTimes times;
+  std::vector<StagePieces> stages;
+  bool overlap_gather = true, overlap_reduce = true;
+  double reduce_rounds = 1;  // the reduction is done so often, each time after a backward
+};
+
 // What the costs of one (model, cluster, strategy) are made of; blocks and their costs are shared
 // by strategies that only differ in how they are spread.
 class Planner {
  public:
+  // The blocks of one rank and what each kind of them costs.
+  struct Blocks {
+    std::shared_ptr<const ShardModel> shard;
+    std::vector<BlockCost> cost;  // by kind
+  };
   // `cluster` and `model` are copied.
   Planner(ModelShape model, Cluster cluster);
 
   // Throws what check_strategy throws.
   Prediction predict(const ClusterStrategy& strategy);
+  // And what it is put together from.
+  Prediction predict(const ClusterStrategy& strategy, StepPieces& pieces);
   // Memory alone: much faster.
   std::vector<StageMemory> memory(const ClusterStrategy& strategy);
   bool fits(const ClusterStrategy& strategy);
   // The pipeline of one step, with every piece of work as a span.
   PipelineResult timeline(const ClusterStrategy& strategy);
+
+  // Valid until set_efficiency(); throws what shard_model throws.
+  const Blocks& blocks(const ClusterStrategy& strategy);
 
   // Predicts from now on with other constants; blocks stay recorded.
   void set_efficiency(const Efficiency& efficiency);
@@ -84,15 +116,20 @@ class Planner {
   const Cluster& cluster() const { return cluster_; }
 
  private:
-  struct Costs;
-  const Costs& costs(const ClusterStrategy& strategy);
-  std::vector<StageMemory> memory_of(const Costs& costs, const ClusterStrategy& strategy) const;
+  std::vector<StageMemory> memory_of(const Blocks& blocks, const ClusterStrategy& strategy) const;
 
   ModelShape model_;
   Cluster cluster_;
-  std::map<std::string, std::shared_ptr<const ShardModel>> shards_;
-  std::map<std::string, std::shared_ptr<const Costs>> costs_;
+  std::map<ClusterStrategy, std::shared_ptr<const ShardModel>> shards_;
+  std::map<ClusterStrategy, std::shared_ptr<const Blocks>> costs_;
 };
+
+// Chunks of a stage (virtual stages); 1 without a pipeline.
+int pipeline_chunks(const ClusterStrategy& strategy);
+// Whether gradients of weights are work of their own (zero-bubble schedules).
+bool weight_gradients_apart(const ClusterStrategy& strategy);
+// Each stage's work in its order, for times.size.micros micro-batches.
+PipelineOrders pipeline_orders(const ClusterStrategy& strategy, const PipelineTimes& times);
 
 // Blocks of each position (stage x chunk): transformer layers as even as they go, what embeds first
 // and the head last; pairs [begin, end) of ShardModel::blocks.

@@ -88,6 +88,8 @@ PipelineResult simulate_pipeline(const PipelineTimes& times,
   result.busy_ns.assign(count, 0);
   result.end_ns.assign(count, 0);
   result.begin_ns.assign(count, 0);
+  result.chunk_begin_ns.assign(count * static_cast<size_t>(times.size.chunks), 0);
+  result.chunk_end_ns = result.chunk_begin_ns;
   std::vector<size_t> next(count, 0);
   std::vector<int> work_list;
   std::vector<bool> listed(count, true);
@@ -115,6 +117,12 @@ PipelineResult simulate_pipeline(const PipelineTimes& times,
         result.end_ns[at] += times.transfer_ns;
       }
       result.busy_ns[at] += length;
+      const auto chunk = static_cast<size_t>(stage * times.size.chunks + item.chunk);
+      if (item.work == PipelineWork::kForward) {
+        if (item.micro == 0) result.chunk_begin_ns[chunk] = begin;
+      } else {
+        result.chunk_end_ns[chunk] = begin + length;
+      }
       if (keep_spans) result.spans.push_back({stage, item, begin, begin + length});
       if (to >= 0 && !listed[static_cast<size_t>(to)]) {
         listed[static_cast<size_t>(to)] = true;
@@ -139,86 +147,110 @@ PipelineResult simulate_pipeline(const PipelineTimes& times,
   return result;
 }
 
-PipelineOrders zero_bubble_v_orders(const PipelineTimes& times, int limit) {
-  const int stages = times.size.stages, micros = times.size.micros;
-  const auto count = static_cast<size_t>(stages);
-  PipelineOrders orders(count);
-  Done done(times.size);
-  std::vector<double> free_at(count, 0);
-  std::vector<int> alive(count, 0);
-  // The next micro-batch of (stage, chunk) by kind of work.
-  std::vector<std::array<std::array<int, 2>, 3>> next(count);
-  size_t left = count * static_cast<size_t>(micros) * 6;
-  while (left > 0) {
-    // Of all stages the one whose best candidate starts first.
-    int stage = -1;
-    PipelineItem best;
-    double best_begin = kNever;
-    for (int s = 0; s < stages; ++s) {
-      const auto at = static_cast<size_t>(s);
-      double own_begin = kNever;
-      PipelineItem own;
-      const auto consider = [&](PipelineWork work, int chunk) {
-        const int micro = next[at][static_cast<size_t>(work)][static_cast<size_t>(chunk)];
-        if (micro >= micros) return;
-        const int position = pipeline_position(times.size, s, chunk, true);
-        const double ready = done.ready(work, position, micro, times.transfer_ns);
-        if (ready == kNever) return;
-        const double begin = std::max(ready, free_at[at]);
-        if (begin < own_begin) {
-          own_begin = begin;
-          own = {work, chunk, micro};
-        }
-      };
-      // In order of preference at equal times: backwards, the way back first; forwards, the second
-      // chunk first, as long as a first-chunk forward leaves room for its second; weights.
-      consider(PipelineWork::kBackward, 1);
-      consider(PipelineWork::kBackward, 0);
-      if (alive[at] < limit) consider(PipelineWork::kForward, 1);
-      // A first-chunk forward takes memory that its second chunk will need too.
-      const int pending = next[at][0][0] - next[at][0][1];
-      if (alive[at] + pending + 1 < limit) consider(PipelineWork::kForward, 0);
-      // Weight gradients fill waiting time, and are forced where memory is full.
-      const double waiting = own_begin;
-      for (const int chunk : {1, 0}) {
-        const int micro = next[at][2][static_cast<size_t>(chunk)];
-        if (micro >= next[at][1][static_cast<size_t>(chunk)]) continue;
-        const double length =
-            times.chunk[static_cast<size_t>(s * times.size.chunks + chunk)].weight;
-        if (waiting == kNever || free_at[at] + length <= waiting + 0.5 * length ||
-            alive[at] >= limit) {
-          const double begin = free_at[at];
-          if (begin < own_begin) {
-            own_begin = begin;
-            own = {PipelineWork::kWeight, chunk, micro};
-          }
-        }
+namespace {
+
+// What a stage of ZB-V would run next, decided anew only when something it waits for has ended.
+struct Choice {
+  PipelineItem item;
+  double begin = kNever;
+};
+
+class ZeroBubbleV {
+ public:
+  ZeroBubbleV(const PipelineTimes& times, int limit)
+      : times_(times),
+        limit_(limit),
+        stages_(times.size.stages),
+        done_(times.size),
+        free_at_(static_cast<size_t>(stages_), 0),
+        alive_(static_cast<size_t>(stages_), 0),
+        next_(static_cast<size_t>(stages_)),
+        choice_(static_cast<size_t>(stages_)) {}
+
+  PipelineOrders run() {
+    PipelineOrders orders(static_cast<size_t>(stages_));
+    for (int s = 0; s < stages_; ++s) choice_[static_cast<size_t>(s)] = choose(s);
+    size_t left = static_cast<size_t>(stages_) * static_cast<size_t>(times_.size.micros) * 6;
+    for (; left > 0; --left) {
+      // Of all stages the one whose choice starts first.
+      size_t at = 0;
+      for (size_t s = 1; s < choice_.size(); ++s) {
+        if (choice_[s].begin < choice_[at].begin) at = s;
       }
-      if (own_begin < best_begin) {
-        best_begin = own_begin;
-        best = own;
-        stage = s;
+      const Choice best = choice_[at];
+      if (best.begin == kNever)
+        throw ConfigError("pipeline: ZB-V finds nothing to run: the memory limit is too small");
+      const int stage = static_cast<int>(at);
+      const int position = pipeline_position(times_.size, stage, best.item.chunk, true);
+      const double end = best.begin + duration(times_, stage, best.item);
+      free_at_[at] = end;
+      if (best.item.work == PipelineWork::kForward) {
+        done_.forward(position, best.item.micro) = end;
+        ++alive_[at];
+      } else if (best.item.work == PipelineWork::kBackward) {
+        done_.backward(position, best.item.micro) = end;
+      } else {
+        --alive_[at];
       }
+      ++next_[at][static_cast<size_t>(best.item.work)][static_cast<size_t>(best.item.chunk)];
+      orders[at].push_back(best.item);
+      choice_[at] = choose(stage);
+      const int to = receiver(times_, done_, position, best.item.work);
+      if (to >= 0 && to != stage) choice_[static_cast<size_t>(to)] = choose(to);
     }
-    if (stage < 0)
-      throw ConfigError("pipeline: ZB-V finds nothing to run: the memory limit is too small");
-    const auto at = static_cast<size_t>(stage);
-    const int position = pipeline_position(times.size, stage, best.chunk, true);
-    const double end = best_begin + duration(times, stage, best);
-    free_at[at] = end;
-    if (best.work == PipelineWork::kForward) {
-      done.forward(position, best.micro) = end;
-      ++alive[at];
-    } else if (best.work == PipelineWork::kBackward) {
-      done.backward(position, best.micro) = end;
-    } else {
-      --alive[at];
-    }
-    ++next[at][static_cast<size_t>(best.work)][static_cast<size_t>(best.chunk)];
-    orders[at].push_back(best);
-    --left;
+    return orders;
   }
-  return orders;
+
+ private:
+  Choice choose(int s) {
+    const auto at = static_cast<size_t>(s);
+    Choice own;
+    const auto consider = [&](PipelineWork work, int chunk) {
+      const int micro = next_[at][static_cast<size_t>(work)][static_cast<size_t>(chunk)];
+      if (micro >= times_.size.micros) return;
+      const int position = pipeline_position(times_.size, s, chunk, true);
+      const double ready = done_.ready(work, position, micro, times_.transfer_ns);
+      if (ready == kNever) return;
+      const double begin = std::max(ready, free_at_[at]);
+      if (begin < own.begin) own = {{work, chunk, micro}, begin};
+    };
+    // In order of preference at equal times: backwards, the way back first; forwards, the second
+    // chunk first, as long as a first-chunk forward leaves room for its second; weights.
+    consider(PipelineWork::kBackward, 1);
+    consider(PipelineWork::kBackward, 0);
+    if (alive_[at] < limit_) consider(PipelineWork::kForward, 1);
+    // A first-chunk forward takes memory that its second chunk will need too.
+    const int pending = next_[at][0][0] - next_[at][0][1];
+    if (alive_[at] + pending + 1 < limit_) consider(PipelineWork::kForward, 0);
+    // Weight gradients fill waiting time, and are forced where memory is full.
+    const double waiting = own.begin;
+    for (const int chunk : {1, 0}) {
+      const int micro = next_[at][2][static_cast<size_t>(chunk)];
+      if (micro >= next_[at][1][static_cast<size_t>(chunk)]) continue;
+      const double length =
+          times_.chunk[static_cast<size_t>(s * times_.size.chunks + chunk)].weight;
+      if (waiting == kNever || free_at_[at] + length <= waiting + 0.5 * length ||
+          alive_[at] >= limit_) {
+        if (free_at_[at] < own.begin) own = {{PipelineWork::kWeight, chunk, micro}, free_at_[at]};
+      }
+    }
+    return own;
+  }
+
+  const PipelineTimes& times_;
+  int limit_, stages_;
+  Done done_;
+  std::vector<double> free_at_;
+  std::vector<int> alive_;
+  // The next micro-batch of (stage, kind of work, chunk).
+  std::vector<std::array<std::array<int, 2>, 3>> next_;
+  std::vector<Choice> choice_;
+};
+
+}  // namespace
+
+PipelineOrders zero_bubble_v_orders(const PipelineTimes& times, int limit) {
+  return ZeroBubbleV(times, limit).run();
 }
 
 }  // namespace vitrine

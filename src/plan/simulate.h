@@ -32,7 +32,9 @@ struct PipelineSpan {
 struct PipelineResult {
   double makespan_ns = 0;
   std::vector<double> busy_ns, begin_ns, end_ns;  // by stage: work, its first begin, its last end
-  std::vector<PipelineSpan> spans;                // where asked for
+  // By stage x chunk: its first forward's begin; its last backward's (or weight gradient's) end.
+  std::vector<double> chunk_begin_ns, chunk_end_ns;
+  std::vector<PipelineSpan> spans;  // where asked for
   // 1 - busy / (end - begin) of the stage that takes longest from its first to its last work, as
   // the zero-bubble paper counts: stages that start late may end late, where no barrier closes the
   // step.

@@ -46,6 +46,9 @@ struct ReportInput {
   std::vector<RankMemory> memory;     // empty: the peaks are those of the job or the samples
   int64_t memory_capacity_bytes = 0;  // of one rank; 0 = unknown
   std::vector<std::pair<std::string, std::string>> images;  // (title, path) of GIF or PNG files
+  // A prediction, as `vitrine plan --json` prints it, with its strategy in words ("description").
+  // Empty: none.
+  std::string plan;
   std::vector<std::string> warnings;
   std::string footer;  // program version, machine, date
 };

@@ -82,6 +82,7 @@ Json report_data(const ReportInput& input) {
               {"timeline", timeline_json(input, clock)},
               {"diagnosis", nullptr},
               {"job", nullptr}};
+  if (!input.plan.empty()) out["plan"] = parse_json(input.plan, "plan");
   if (input.diagnosis != nullptr) {
     out["diagnosis"] = {{"verdict", input.diagnosis->verdict},
                         {"per_step", input.diagnosis->per_step},
