@@ -79,6 +79,12 @@ Kept kept_slots(const Tape& tape, Recompute policy) {
       } else {
         // The last output: of a fused add and norm the sum is kept, the normed value is not.
         kept.slot[static_cast<size_t>(node.out.back())] = false;
+        for (const int slot : node.saved) {
+          // Statistics of a row are small and kept.
+          const TensorType& type = tape.slots()[static_cast<size_t>(slot)].type;
+          const TensorType& out = tape.slots()[static_cast<size_t>(node.out.back())].type;
+          if (type.shape.elements() * 4 >= out.shape.elements()) kept.slot[static_cast<size_t>(slot)] = false;
+        }
         read(node.in[0]);
       }
     }

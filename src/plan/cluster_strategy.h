@@ -84,6 +84,11 @@ struct ClusterStrategy {
   int gathers_per_block = 1;
   // Gate and up are two products, each with its own communication in a tensor group.
   bool gate_apart = false;
+  // Cross-entropy in place on its fp32 logits (Megatron's); else log-probabilities or gradients lie
+  // beside them.
+  bool loss_in_place = false;
+  // A stage keeps what it sent on until its backward (DeepSpeed's pipeline engine).
+  bool keep_stage_outputs = false;
 
   auto operator<=>(const ClusterStrategy&) const = default;
 

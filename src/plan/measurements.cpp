@@ -91,6 +91,7 @@ void megatron_2021(Measurement& m, const std::string&, const std::string&) {
   // the last backward.
   m.model.stack.dropout = 0.1;
   m.strategy.flash_attention = false;
+  m.strategy.loss_in_place = true;
   m.strategy.overlap_reduce = m.strategy.overlap_gather = false;
 }
 void megatron_deepspeed(Measurement& m, const std::string& notes, const std::string& source) {
@@ -101,6 +102,9 @@ void megatron_deepspeed(Measurement& m, const std::string& notes, const std::str
     // Four 100 Gb/s Omni-Path cards for eight GPUs.
     m.cluster.network_bytes_per_s = 4 * 12.5e9 / 8;
     m.strategy.all_reduce_gradients = true;
+    // Half-precision gradients beside the fp32 sums.
+    m.strategy.gradient_bytes = 6;
+    m.strategy.keep_stage_outputs = true;
   }
 }
 void zero_deepspeed(Measurement& m, const std::string& notes, const std::string& source) {
@@ -117,7 +121,7 @@ void aleph(Measurement& m, const std::string& notes, const std::string&) {
   m.strategy.fused_norm = contains(notes, "RMS kernel");
   m.strategy.fused_softmax = !contains(notes, "kernel: torch");
   m.strategy.all_reduce_gradients = true;
-  m.strategy.gate_apart = true;
+  m.strategy.gate_apart = m.strategy.loss_in_place = true;
   m.strategy.gradient_bytes = 2;
   m.strategy.zero_stage = 1;
   m.strategy.overlap_reduce = m.strategy.overlap_gather = false;
@@ -162,6 +166,7 @@ void nemo(Measurement& m, const std::string& notes, const std::string&) {
   if (m.strategy.zero_stage != 3) m.strategy.zero_stage = 1;
   if (m.strategy.zero_stage == 3) fsdp(m);
   m.strategy.reduce_bytes = 4;
+  m.strategy.loss_in_place = true;
   (void)notes;
 }
 void oneflow(Measurement& m, const std::string&, const std::string&) {

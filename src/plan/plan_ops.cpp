@@ -191,7 +191,8 @@ OpSignature infer_lm_loss(const Attrs& attrs, Types in) {
   OpSignature g{.out = {{Shape{1}, DType::kF32}}, .saved = {{Shape{rows}, DType::kF32}}};
   if (chunk == 0) {
     g.saved.push_back({Shape{rows, vocabulary}, DType::kF32});
-    g.forward_workspace = g.backward_workspace = rows * vocabulary * narrow;
+    const int64_t beside = attrs.integer("in_place", 0) == 1 ? 0 : 4;
+    g.forward_workspace = g.backward_workspace = rows * vocabulary * (narrow + beside);
   } else {
     g.forward_workspace = g.backward_workspace = std::min(chunk, rows) * vocabulary * (narrow + 4);
   }

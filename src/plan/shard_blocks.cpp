@@ -338,7 +338,8 @@ ShardBlock Recorder::head() {
     const Value w = parameter(tape, "weight", {ceil_div(m_.vocab, t_), k.hidden});
     return tape.apply("lm_loss",
                       {{"ranks", static_cast<double>(t_)},
-                       {"chunk_rows", static_cast<double>(s_.loss_chunk_rows)}},
+                       {"chunk_rows", static_cast<double>(s_.loss_chunk_rows)},
+                       {"in_place", s_.loss_in_place ? 1.0 : 0.0}},
                       {normed, w, tape.input("targets")});
   });
   block.output_bytes = 0;
