@@ -42,6 +42,7 @@ int run(int argc, char** argv) {
   vitrine::add_trace(app, action);
   vitrine::add_bench(app, action);
   vitrine::add_explain(app, action);
+  vitrine::add_calibrate(app, action, line);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
