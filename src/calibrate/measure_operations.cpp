@@ -21,8 +21,8 @@ constexpr int64_t kColdBytes = int64_t{16} << 20;
 // Runs `timed(i)` over and over for a fixed time, so that ranks that measure together stay
 // together; the median of what it returns.
 double median_ns(bool quick, const std::function<int64_t(int)>& timed) {
-  const int64_t budget = quick ? 6'000'000 : 12'000'000;
-  const size_t least = quick ? 3 : 5;
+  const int64_t budget = quick ? 6'000'000 : 8'000'000;
+  const size_t least = quick ? 3 : 4;
   timed(0);  // warms caches and makes primitives
   std::vector<int64_t> times;
   const int64_t start = now_ns();
@@ -66,7 +66,9 @@ void measure_case(const OpCase& op_case, DType dtype, bool quick, MeasuredOperat
 
 void measure_passes(DType dtype, bool quick, MeasuredOperations& into) {
   const size_t element = dtype_bytes(dtype);
-  for (const int64_t count : {int64_t{4096}, int64_t{65536}, int64_t{1} << 20}) {
+  // The last is beyond caches.
+  for (const int64_t count :
+       {int64_t{4096}, int64_t{65536}, int64_t{1} << 20, int64_t{quick ? 4 : 16} << 20}) {
     const auto n = static_cast<size_t>(count);
     std::vector<float> master(n, 0.1F), first(n, 0.01F), second(n, 0.01F), gradient(n, 0.01F);
     std::vector<std::byte> narrow(n * element), copy(n * 4);

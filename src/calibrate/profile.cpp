@@ -23,6 +23,19 @@ double best_rate(const MeasuredMachine& machine, const std::string& op, const st
   return best * 1e9;
 }
 
+// Of the longest copy, which goes to memory: a copy reads and writes each byte.
+double memory_rate(const MeasuredMachine& machine) {
+  double longest = 0, rate = 0;
+  for (const MeasuredOperations& each : machine.operations) {
+    for (const MeasuredRow& row : each.rows) {
+      if (row.op != "copy" || each.ranks != 1 || row.work <= longest) continue;
+      longest = row.work;
+      rate = 2 * row.work / row.ns * 1e9;
+    }
+  }
+  return rate;
+}
+
 double bandwidth(const MeasuredMachine& machine, double& latency_ns) {
   double best = 0;
   for (const MeasuredCollective& each : machine.collectives) {
@@ -43,8 +56,7 @@ std::string profile_text(const MeasuredMachine& machine) {
                bf16 = best_rate(machine, "linear", "bf16");
   double latency_ns = 0;
   const double link = bandwidth(machine, latency_ns);
-  // A copy reads and writes each byte.
-  const double memory = 2 * best_rate(machine, "copy", "f32");
+  const double memory = memory_rate(machine);
   const std::string name = format("%s, %d processors", machine.processor.c_str(), machine.cpus);
   const Json card{{"name", name},
                   {"memory_bytes", host_bytes},

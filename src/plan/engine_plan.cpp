@@ -133,7 +133,13 @@ EnginePlan plan_engine(const RunConfig& config, int ranks, const MeasuredMachine
     row.rank = rank;
     row.memory = engine_memory(
         graph, strategy, schedule, profile ? time.ranks[r].order : prompt_order(schedule));
-    add_scratch(row.memory, other_scratch_bytes(config, unrolls, schedule.blocks));
+    const int64_t other_scratch = other_scratch_bytes(config, unrolls, schedule.blocks);
+    add_scratch(row.memory, other_scratch);
+    row.most_bytes = row.memory.peak_bytes;
+    for (const auto& order : {prompt_order(schedule), late_order(schedule)}) {
+      const EngineMemory other = engine_memory(graph, strategy, schedule, order);
+      row.most_bytes = std::max(row.most_bytes, other.peak_bytes + other_scratch);
+    }
     row.peak_moment =
         row.memory.peak_action < 0
             ? "between steps"
@@ -156,6 +162,7 @@ Json engine_plan_json(const EnginePlan& plan) {
     Json json{{"rank", row.rank},
               {"memory_bytes",
                {{"peak", row.memory.peak_bytes},
+                {"most", row.most_bytes},
                 {"moment", row.peak_moment},
                 {"at_peak", memory_json(row.memory.at_peak)},
                 {"by_category", memory_json(row.memory.peak)},
@@ -204,6 +211,11 @@ std::string engine_plan_text(const EnginePlan& plan) {
   }
   text += format(
       "  %-14s %10s\n", "all", format_bytes(static_cast<double>(full.memory.peak_bytes)).c_str());
+  if (full.most_bytes > full.memory.peak_bytes) {
+    text += format("  %-14s %10s where communication lags behind as far as the schedule lets it\n",
+                   "at most",
+                   format_bytes(static_cast<double>(full.most_bytes)).c_str());
+  }
   if (plan.step_ns > 0) {
     text += format("a step: %s, %s %s/s, %d thread%s a rank\n",
                    format_ns(plan.step_ns).c_str(),

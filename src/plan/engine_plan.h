@@ -15,10 +15,13 @@ namespace vitrine {
 
 struct EnginePlanRank {
   int rank = 0;
-  EngineMemory memory;
+  EngineMemory memory;      // in the order of the simulation; without a profile, in prompt order
   std::string peak_moment;  // "backward of body.2, micro-batch 0"
-  TrafficCount traffic;     // of a step
-  double step_ns = 0;       // 0 without a profile
+  // The highest of that order, the prompt and the late one: what a rank needs where communication
+  // takes more time than was measured (a loaded machine).
+  int64_t most_bytes = 0;
+  TrafficCount traffic;  // of a step
+  double step_ns = 0;    // 0 without a profile
   EngineStepParts parts;
 };
 

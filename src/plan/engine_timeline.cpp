@@ -70,11 +70,7 @@ class Writer {
       return a.start_ns != b.start_ns ? a.start_ns < b.start_ns : a.duration_ns > b.duration_ns;
     });
     for (const Span& span : spans_) push(span);
-    for (size_t i = 0; i < memory.curve.size(); ++i) {
-      const ActionMoment& moment = time_.order[i];
-      const ActionTime& at = time_.actions[static_cast<size_t>(moment.action)];
-      out_.memory.push_back({whole(moment.end ? at.end_ns : at.begin_ns), memory.curve[i]});
-    }
+    add_memory(memory);
     return std::move(out_);
   }
 
@@ -85,6 +81,23 @@ class Writer {
     const auto [it, fresh] = lanes_.try_emplace(id, static_cast<int32_t>(out_.lanes.size()));
     if (fresh) out_.lanes.push_back({lane_name(id), true, it->second});
     return it->second;
+  }
+
+  // One sample a moment in time: where several things happen at once, the fullest.
+  void add_memory(const EngineMemory& memory) {
+    const auto sum = [](const MemoryByCategory& bytes) {
+      return std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
+    };
+    for (size_t i = 0; i < memory.curve.size(); ++i) {
+      const ActionMoment& moment = time_.order[i];
+      const ActionTime& at = time_.actions[static_cast<size_t>(moment.action)];
+      const int64_t when = whole(moment.end ? at.end_ns : at.begin_ns);
+      if (out_.memory.empty() || out_.memory.back().time_ns != when) {
+        out_.memory.push_back({when, memory.curve[i]});
+      } else if (sum(memory.curve[i]) > sum(out_.memory.back().bytes)) {
+        out_.memory.back().bytes = memory.curve[i];
+      }
+    }
   }
 
   void add_action(size_t i) {
