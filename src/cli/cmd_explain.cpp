@@ -9,6 +9,7 @@
 #include "core/format.h"
 #include "core/json.h"
 #include "models/registry.h"
+#include "plan/engine_memory.h"
 #include "schedule/memory.h"
 
 namespace vitrine {
@@ -34,6 +35,18 @@ void print_memory(const char* title, const MemoryByCategory& bytes) {
     }
   }
   std::printf("  %-14s %10s\n", "all", format_bytes(static_cast<double>(total)).c_str());
+}
+
+std::string peak_words(const EngineMemory& memory, const Schedule& schedule, const Graph& graph) {
+  if (memory.peak_action < 0) return "all of it";
+  return action_words(schedule.actions[static_cast<size_t>(memory.peak_action)], graph);
+}
+
+Json peak_json(const EngineMemory& memory, const Schedule& schedule, const Graph& graph) {
+  return {{"total", memory.peak_bytes},
+          {"action", peak_words(memory, schedule, graph)},
+          {"at_peak", memory_json(memory.at_peak)},
+          {"by_category", memory_json(memory.peak)}};
 }
 
 // A DeepSpeed configuration alone: an answer for every key.
@@ -77,7 +90,9 @@ int explain(
   const Graph graph = compile_graph(built.model, table, built.batch, config.strategy);
   const Schedule schedule = build_schedule(graph, config.strategy, rank);
   const MemoryByCategory state = model_state_bytes(table, config.strategy, schedule.blocks);
-  const MemoryByCategory step = step_bytes_estimate(graph, config.strategy, schedule);
+  const EngineMemory prompt =
+      engine_memory(graph, config.strategy, schedule, prompt_order(schedule));
+  const EngineMemory late = engine_memory(graph, config.strategy, schedule, late_order(schedule));
   if (json) {
     const TrafficCount traffic = schedule.traffic();
     std::printf("%s\n",
@@ -86,7 +101,9 @@ int explain(
                      {"parameters", table.total_elements},
                      {"trainable_parameters", table.trainable_elements},
                      {"memory_bytes",
-                      {{"model_state", memory_json(state)}, {"step_estimate", memory_json(step)}}},
+                      {{"model_state", memory_json(state)},
+                       {"step_peak", peak_json(prompt, schedule, graph)},
+                       {"step_peak_late", peak_json(late, schedule, graph)}}},
                      {"sent_bytes_per_step",
                       {{"gather", traffic.gather_bytes},
                        {"reduce", traffic.reduce_bytes},
@@ -112,7 +129,13 @@ int explain(
               static_cast<long long>(config.strategy.global_batch()));
   std::printf("One step of rank %d:\n%s\n", rank, describe_schedule(schedule, graph).c_str());
   print_memory("Memory of this rank between steps:", state);
-  print_memory("A step adds about:", step);
+  std::printf("At the peak of a step, in %s", peak_words(prompt, schedule, graph).c_str());
+  print_memory(":", prompt.at_peak);
+  if (late.peak_bytes > prompt.peak_bytes) {
+    std::printf("Where communication lags behind as far as the schedule lets it: %s, in %s\n",
+                format_bytes(static_cast<double>(late.peak_bytes)).c_str(),
+                peak_words(late, schedule, graph).c_str());
+  }
   return 0;
 }
 

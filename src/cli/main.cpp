@@ -44,6 +44,7 @@ int run(int argc, char** argv) {
   vitrine::add_explain(app, action);
   vitrine::add_plan(app, action);
   vitrine::add_validate(app, action);
+  vitrine::add_calibrate(app, action, line);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -16,18 +16,29 @@ std::string Communicator::describe(const std::string& collective) const {
   return collective + " (" + where + "group '" + name() + "')";
 }
 
+Buffer Communicator::scratch(const char* holder, size_t bytes) {
+  static MemoryLedger nobody;
+  return {ledger_ ? *ledger_ : nobody, MemoryCategory::kCommunication, holder, bytes};
+}
+
+int64_t reduce_scratch_bytes(std::span<const int64_t> counts, int own, DType dtype) {
+  const auto ranks = static_cast<int64_t>(counts.size());
+  const int64_t piece = counts[static_cast<size_t>(own)] * static_cast<int64_t>(dtype_bytes(dtype));
+  const bool equal = std::equal(counts.begin() + 1, counts.end(), counts.begin());
+  return (equal ? ranks - 1 : ranks) * piece;  // unequal pieces go by all_to_all_v, the own one too
+}
+
 void Communicator::reduce_scatter(void* in, void* out, int64_t count, DType dtype) {
   const size_t ranks = static_cast<size_t>(size());
   const size_t own = static_cast<size_t>(rank());
   const size_t bytes = static_cast<size_t>(count) * dtype_bytes(dtype);
   std::byte* from = static_cast<std::byte*>(in);
-  if (ranks > 1) {
-    if (scratch_.size() < (ranks - 1) * bytes) scratch_.resize((ranks - 1) * bytes);
-    exchange({from, ranks * bytes}, {scratch_.data(), (ranks - 1) * bytes});
-  }
+  const Buffer received = scratch("received pieces", (ranks - 1) * bytes);
+  auto* pieces_begin = static_cast<std::byte*>(received.data());
+  if (ranks > 1) exchange({from, ranks * bytes}, {pieces_begin, (ranks - 1) * bytes});
   std::vector<const void*> pieces(ranks);
   for (size_t r = 0; r < ranks; ++r) {
-    pieces[r] = r == own ? from + own * bytes : scratch_.data() + (r < own ? r : r - 1) * bytes;
+    pieces[r] = r == own ? from + own * bytes : pieces_begin + (r < own ? r : r - 1) * bytes;
   }
   rank_order_sum(pieces, out, count, dtype);
 }
@@ -68,13 +79,14 @@ void Communicator::reduce_scatter_v(void* in,
   }
   const std::vector<int64_t> out_bytes(ranks, in_bytes[own]);
   const auto piece = static_cast<size_t>(in_bytes[own]);
-  if (scratch_.size() < ranks * piece) scratch_.resize(ranks * piece);
+  const Buffer received = scratch("received pieces", ranks * piece);
+  auto* begin = static_cast<std::byte*>(received.data());
   all_to_all_v({static_cast<const std::byte*>(in), static_cast<size_t>(total)},
                in_bytes,
-               {scratch_.data(), ranks * piece},
+               {begin, ranks * piece},
                out_bytes);
   std::vector<const void*> pieces(ranks);
-  for (size_t r = 0; r < ranks; ++r) pieces[r] = scratch_.data() + r * piece;
+  for (size_t r = 0; r < ranks; ++r) pieces[r] = begin + r * piece;
   rank_order_sum(pieces, out, counts[own], dtype);
 }
 
@@ -85,9 +97,10 @@ void Communicator::all_reduce(void* data, int64_t count, DType dtype) {
   const size_t bytes = static_cast<size_t>(count) * dtype_bytes(dtype);
   const size_t padded_bytes = piece_bytes * static_cast<size_t>(size());
   std::byte* work = static_cast<std::byte*>(data);
+  Buffer padded;
   if (padded_bytes != bytes) {
-    if (padded_.size() < padded_bytes) padded_.resize(padded_bytes);
-    work = padded_.data();
+    padded = scratch("padded elements", padded_bytes);
+    work = static_cast<std::byte*>(padded.data());
     std::memcpy(work, data, bytes);
     std::memset(work + bytes, 0, padded_bytes - bytes);
   }

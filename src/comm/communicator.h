@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/buffer.h"
 #include "core/dtype.h"
 
 namespace vitrine {
@@ -73,6 +74,10 @@ class Communicator {
     what_ = what;
   }
 
+  // Where the pieces that reductions receive are entered while they are held, as communication;
+  // null: nowhere. The ledger must live until it is replaced or the last call is done.
+  void set_ledger(MemoryLedger* ledger) { ledger_ = ledger; }
+
   // "all_gather (gather of body.3, step 7, group 'gather')": how errors begin.
   std::string describe(const std::string& collective) const;
 
@@ -85,9 +90,14 @@ class Communicator {
   std::string what_;  // e.g. "reduce of body.3"
 
  private:
-  std::vector<std::byte> scratch_;  // received pieces of reduce_scatter
-  std::vector<std::byte> padded_;   // all_reduce of a count that size() does not divide
+  // Memory for one call; its blocks are kept for the next by the cache behind Buffer.
+  Buffer scratch(const char* holder, size_t bytes);
+
+  MemoryLedger* ledger_ = nullptr;
 };
+
+// Bytes that reduce_scatter_v holds for received pieces while rank `own` of counts.size() runs it.
+int64_t reduce_scratch_bytes(std::span<const int64_t> counts, int own, DType dtype);
 
 // All communicators of one rank: makes the ones a schedule asks for.
 class World {

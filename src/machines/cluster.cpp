@@ -100,7 +100,14 @@ Cluster with_profile_file(const Wanted& wanted, const std::string& path) {
   const std::string base = in.text("base", "");
   const std::string name = in.text("name", base);
   const bool is_own_name = squeezed_name(wanted.name) == squeezed_name(name);
-  if (base.empty() && (wanted.name.empty() || (is_own_name && in.has("name")))) {
+  const bool own = wanted.name.empty() || (is_own_name && in.has("name"));
+  if (base.empty() && own && in.raw("card").is_object()) {  // a machine of its own
+    Cluster cluster;
+    apply_profile(cluster, file, path, true);
+    cluster.profile = name.empty() ? cluster.card->name : name;
+    return cluster;
+  }
+  if (base.empty() && own) {
     throw ConfigError(path + ": \"base\", the profile that it changes, is missing; known: " +
                       join(shipped().names, ", "));
   }

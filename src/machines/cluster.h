@@ -56,7 +56,8 @@ struct Cluster {
 //
 // `profile_file`: JSON with any of the fields above over a shipped profile ("base"), as `vitrine
 // calibrate` writes it; "64" is then enough, and "64xNAME" has to name the base or the file's
-// "name". "card" is the name of an accelerator, or an object of Accelerator's fields over one
+// "name". A file whose "card" is an object needs no base. "card" is the name of an accelerator, or
+// an object of Accelerator's fields over one
 // ("base"). Throws ConfigError with the nearest known name or key, IoError for an unreadable file.
 Cluster make_cluster(const std::string& gpus, const std::string& profile_file = "");
 const std::vector<std::string>& card_profiles();

@@ -1,25 +1,12 @@
 // Edge and activation memory of the micro-batches in flight.
 #include "run/activations.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/error.h"
 
 namespace vitrine {
-
-bool backward_keeps_input(const Tape& tape, int port, bool recompute) {
-  return tape.needs_backward() && tape.backward_reads_input(port, recompute);
-}
-
-bool backward_keeps_output(const Tape& tape, int port, bool recompute) {
-  if (!tape.needs_backward()) return false;
-  if (recompute) return true;  // a node that is run again may write its port again
-  for (size_t s = 0; s < tape.slots().size(); ++s) {
-    if (tape.slots()[s].output == port)
-      return tape.backward_reads_input(static_cast<int>(s), false);
-  }
-  return false;
-}
 
 Activations::Activations(const Graph& graph,
                          const std::vector<int>& run,
@@ -27,45 +14,9 @@ Activations::Activations(const Graph& graph,
                          bool training,
                          MemoryLedger& ledger)
     : graph_(graph),
-      recompute_(recompute),
-      training_(training),
       ledger_(ledger),
-      local_(graph.blocks.size(), false),
-      held_(graph.edges.size(), false) {
-  for (const int block : run) local_[static_cast<size_t>(block)] = true;
-  for (size_t e = 0; e < graph.edges.size(); ++e)
-    readers_.push_back(readers_of(static_cast<int>(e)));
-}
-
-// Local forward uses, local backward uses, the producer's backward, and one a stage that it is sent
-// to.
-int Activations::readers_of(int e) const {
-  const Edge& edge = graph_.edges[static_cast<size_t>(e)];
-  int count = 0;
-  for (size_t b = 0; b < graph_.blocks.size(); ++b) {
-    if (!local_[b]) continue;
-    const GraphBlock& block = graph_.blocks[b];
-    for (size_t port = 0; port < block.inputs.size(); ++port) {
-      if (block.inputs[port] != e) continue;
-      ++count;
-      if (training_ && backward_keeps_input(*block.tape, static_cast<int>(port), recompute_))
-        ++count;
-    }
-    for (size_t port = 0; port < block.outputs.size(); ++port) {
-      if (block.outputs[port] != e) continue;
-      if (training_ && backward_keeps_output(*block.tape, static_cast<int>(port), recompute_))
-        ++count;
-    }
-  }
-  if (edge.producer >= 0 && local_[static_cast<size_t>(edge.producer)]) {
-    for (const int consumer : edge.consumers) {
-      const bool left_out = training_ && !graph_.blocks[static_cast<size_t>(consumer)].feeds_loss;
-      // Of another stage: sends are released one by one; one a consumer is the most there can be.
-      if (!local_[static_cast<size_t>(consumer)] && !left_out) ++count;
-    }
-  }
-  return count;
-}
+      held_(graph.edges.size(), false),
+      readers_(edge_readers(graph, run, recompute, training)) {}
 
 TensorView Activations::write_value(int e, int micro) {
   const Edge& edge = graph_.edges[static_cast<size_t>(e)];
@@ -149,12 +100,19 @@ void Activations::add_gradient(int e, int micro, const TensorView& incoming) {
     std::memcpy(target.view.data, incoming.data, incoming.bytes());
     return;
   }
+  constexpr int64_t kTile = 512;  // no buffer of the whole that nobody counts
+  float a[kTile], b[kTile];
+  const auto element = static_cast<int64_t>(dtype_bytes(incoming.dtype));
   const int64_t count = incoming.elements();
-  std::vector<float> a(static_cast<size_t>(count)), b(static_cast<size_t>(count));
-  convert(DType::kF32, a.data(), incoming.dtype, target.view.data, count);
-  convert(DType::kF32, b.data(), incoming.dtype, incoming.data, count);
-  for (size_t i = 0; i < a.size(); ++i) a[i] += b[i];
-  convert(incoming.dtype, target.view.data, DType::kF32, a.data(), count);
+  for (int64_t at = 0; at < count; at += kTile) {
+    const int64_t n = std::min(kTile, count - at);
+    std::byte* to = static_cast<std::byte*>(target.view.data) + at * element;
+    const std::byte* from = static_cast<const std::byte*>(incoming.data) + at * element;
+    convert(DType::kF32, a, incoming.dtype, to, n);
+    convert(DType::kF32, b, incoming.dtype, from, n);
+    for (int64_t i = 0; i < n; ++i) a[i] += b[i];
+    convert(incoming.dtype, to, DType::kF32, a, n);
+  }
 }
 
 void Activations::free_gradient(int e, int micro) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/buffer.h"
+#include "schedule/edge_uses.h"
 #include "schedule/graph.h"
 
 namespace vitrine {
@@ -58,21 +59,14 @@ class Activations {
     Buffer buffer;
     int readers = 0;
   };
-  int readers_of(int edge) const;
 
   const Graph& graph_;
-  bool recompute_, training_;
   MemoryLedger& ledger_;
-  std::vector<bool> local_, held_;
+  std::vector<bool> held_;
   std::vector<int> readers_;
   std::map<Key, Held> values_;
   std::map<Key, Buffer> gradients_, saved_;
   mutable std::mutex mutex_;  // the maps; contents are ordered by the schedule
 };
-
-// Which reads of a block's backward keep its ports alive: the same rule for the runner and the
-// planner.
-bool backward_keeps_input(const Tape& tape, int port, bool recompute);
-bool backward_keeps_output(const Tape& tape, int port, bool recompute);
 
 }  // namespace vitrine

@@ -72,27 +72,43 @@ std::vector<int64_t> scaled(const std::vector<int64_t>& counts, size_t factor) {
 
 }  // namespace
 
-LaneCommunicators::LaneCommunicators(World* world, const Strategy& strategy, const MeshPlace& place)
-    : world_(world) {
+std::shared_ptr<Communicator> LaneCommunicators::make_group(const std::vector<int>& ranks,
+                                                            const std::string& name) {
+  std::shared_ptr<Communicator> comm = world_->group(ranks, name);
+  comm->set_ledger(&ledger_);
+  return comm;
+}
+
+// The world may keep communicators for longer than the ledger lives.
+LaneCommunicators::~LaneCommunicators() {
+  for (auto& [lane, comm] : data_) comm->set_ledger(nullptr);
+  for (auto& [pair, comm] : pairs_) comm->set_ledger(nullptr);
+  if (control_) control_->set_ledger(nullptr);
+}
+
+LaneCommunicators::LaneCommunicators(World* world,
+                                     const Strategy& strategy,
+                                     const MeshPlace& place,
+                                     MemoryLedger& ledger)
+    : world_(world), ledger_(ledger) {
   if (alone()) return;
   // Every rank makes the groups it is in, in the same order.
   if (strategy.mesh.data > 1) {
     for (const LaneId lane : {LaneId::kCompute, LaneId::kGather, LaneId::kReduce}) {
-      data_[lane] = world->group(place.data_group,
-                                 "stage" + std::to_string(place.stage) + "." + lane_name(lane));
+      data_[lane] = make_group(place.data_group,
+                               "stage" + std::to_string(place.stage) + "." + lane_name(lane));
     }
   }
-  control_ = world->group(all_ranks(world->size()), "control");
+  control_ = make_group(all_ranks(world->size()), "control");
   const auto& group = place.pipeline_group;
   for (size_t a = 0; a < group.size(); ++a) {
     for (size_t b = a + 1; b < group.size(); ++b) {
       if (group[a] != place.rank && group[b] != place.rank) continue;
       const int peer = group[a] == place.rank ? group[b] : group[a];
       for (const bool down : {true, false}) {
-        pairs_[{peer, down}] =
-            world->group({group[a], group[b]},
-                         "ranks" + std::to_string(group[a]) + "-" + std::to_string(group[b]) +
-                             (down ? ".down" : ".up"));
+        pairs_[{peer, down}] = make_group({group[a], group[b]},
+                                          "ranks" + std::to_string(group[a]) + "-" +
+                                              std::to_string(group[b]) + (down ? ".down" : ".up"));
       }
     }
   }
@@ -122,9 +138,7 @@ CallTraffic LaneCommunicators::gather_parameters(Communicator& comm,
   traffic.out_elements = layout.total;
   traffic.sent_bytes = static_cast<int64_t>(own_elements * element) * (comm.size() - 1);
   const std::vector<int64_t> part_bytes = scaled(layout.part, element);
-  const bool in_place = units.size() == 1;  // a single unit's pieces are rank-major as they lie
-  std::vector<std::byte> staging(in_place ? 0 : static_cast<size_t>(layout.total) * element);
-  if (in_place) {
+  if (units.size() == 1) {  // a single unit's pieces are rank-major as they lie
     auto* full = static_cast<std::byte*>(store.full_parameters(units[0]));
     const std::byte* mine = static_cast<const std::byte*>(store.parameter_shard(units[0]));
     comm.all_gather_v({mine, own_elements * element},
@@ -133,15 +147,17 @@ CallTraffic LaneCommunicators::gather_parameters(Communicator& comm,
     return traffic;
   }
   const auto full_of = [&](int u) { return store.full_parameters(u); };
-  copy_bucket(layout, store, units, element, staging.data(), true, comm.rank(), full_of);
-  comm.all_gather_v({staging.data() + static_cast<size_t>(layout.part_begin[own]) * element,
-                     own_elements * element},
-                    staging,
-                    part_bytes);
+  const size_t bytes = static_cast<size_t>(layout.total) * element;
+  const Buffer staging(ledger_, MemoryCategory::kCommunication, "gather bucket", bytes);
+  auto* bucket = static_cast<std::byte*>(staging.data());
+  copy_bucket(layout, store, units, element, bucket, true, comm.rank(), full_of);
+  comm.all_gather_v(
+      {bucket + static_cast<size_t>(layout.part_begin[own]) * element, own_elements * element},
+      {bucket, bytes},
+      part_bytes);
   for (size_t r = 0; r < layout.part.size(); ++r) {
     if (r != own) {
-      copy_bucket(
-          layout, store, units, element, staging.data(), false, static_cast<int>(r), full_of);
+      copy_bucket(layout, store, units, element, bucket, false, static_cast<int>(r), full_of);
     }
   }
   return traffic;
@@ -150,8 +166,7 @@ CallTraffic LaneCommunicators::gather_parameters(Communicator& comm,
 CallTraffic LaneCommunicators::reduce_gradients(Communicator& comm,
                                                 ShardStore& store,
                                                 const std::vector<int>& units,
-                                                bool first_micro,
-                                                MemoryLedger& ledger) {
+                                                bool first_micro) {
   const DType dtype = store.strategy().gradient_dtype;
   const size_t element = dtype_bytes(dtype);
   const BucketLayout layout(store, units);
@@ -160,10 +175,10 @@ CallTraffic LaneCommunicators::reduce_gradients(Communicator& comm,
   const auto full_of = [&](int u) { return store.full_gradients(u); };
   for (const int u : units) store.settle_gradients(u);
 
-  Buffer staging, sum(ledger, MemoryCategory::kCommunication, "reduce bucket", own_bytes);
+  Buffer staging, sum(ledger_, MemoryCategory::kCommunication, "reduce bucket", own_bytes);
   auto* bucket = static_cast<std::byte*>(full_of(units[0]));
   if (units.size() > 1) {
-    staging = Buffer(ledger,
+    staging = Buffer(ledger_,
                      MemoryCategory::kCommunication,
                      "reduce bucket",
                      static_cast<size_t>(layout.total) * element);

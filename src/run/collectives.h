@@ -20,7 +20,14 @@ class LaneCommunicators {
  public:
   // Makes the data group's communicators of the gather, reduce and compute lanes, one of all ranks
   // for control, and one a direction and neighbouring pair of stages. Collective over all ranks.
-  LaneCommunicators(World* world, const Strategy& strategy, const MeshPlace& place);
+  // What calls hold is entered in `ledger`, which must outlive this.
+  LaneCommunicators(World* world,
+                    const Strategy& strategy,
+                    const MeshPlace& place,
+                    MemoryLedger& ledger);
+  ~LaneCommunicators();
+  LaneCommunicators(const LaneCommunicators&) = delete;
+  LaneCommunicators& operator=(const LaneCommunicators&) = delete;
 
   Communicator& data(LaneId lane);
   Communicator& control() { return *control_; }
@@ -39,11 +46,13 @@ class LaneCommunicators {
   CallTraffic reduce_gradients(Communicator& comm,
                                ShardStore& store,
                                const std::vector<int>& units,
-                               bool first_micro,
-                               MemoryLedger& ledger);
+                               bool first_micro);
 
  private:
+  std::shared_ptr<Communicator> make_group(const std::vector<int>& ranks, const std::string& name);
+
   World* world_;
+  MemoryLedger& ledger_;
   std::map<LaneId, std::shared_ptr<Communicator>> data_;
   std::shared_ptr<Communicator> control_;
   std::map<std::pair<int, bool>, std::shared_ptr<Communicator>> pairs_;

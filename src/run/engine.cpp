@@ -101,7 +101,7 @@ int Engine::add_variant(Model model, const BatchTypes& batch) {
   if (!store_) {
     store_ = std::make_unique<ShardStore>(
         v.table, options_.strategy, place_, v.schedule.blocks, options_.seed, ledger_);
-    comms_ = std::make_unique<LaneCommunicators>(world_, options_.strategy, place_);
+    comms_ = std::make_unique<LaneCommunicators>(world_, options_.strategy, place_, ledger_);
     check_agreement();
   }
   return static_cast<int>(variants_.size()) - 1;

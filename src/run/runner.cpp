@@ -8,19 +8,6 @@
 #include "run/runner_names.h"
 
 namespace vitrine {
-namespace {
-
-std::vector<int> forward_blocks(const Schedule& schedule) {
-  std::vector<int> blocks;
-  for (const Action& action : schedule.actions) {
-    if (action.kind == ActionKind::kForward && action.micro_batch == 0)
-      blocks.push_back(action.block);
-  }
-  return blocks;
-}
-
-}  // namespace
-
 Runner::Runner(const Graph& graph,
                const Strategy& strategy,
                const Schedule& schedule,
@@ -41,14 +28,10 @@ Runner::Runner(const Graph& graph,
       training_(training),
       activations_(graph, forward_blocks(schedule), strategy.recompute, training, ledger),
       names_(std::make_unique<Names>(recorder, graph)) {
-  int64_t scratch_bytes = 64;
-  for (const int block : schedule.blocks) {
-    const TapeLayout& layout = graph.blocks[static_cast<size_t>(block)].tape->layout();
-    scratch_bytes = std::max(scratch_bytes, layout.forward_scratch_bytes);
-    if (training) scratch_bytes = std::max(scratch_bytes, layout.backward_scratch_bytes);
-  }
-  scratch_ = Buffer(
-      ledger, MemoryCategory::kWorkspace, "tape scratch", static_cast<size_t>(scratch_bytes));
+  scratch_ = Buffer(ledger,
+                    MemoryCategory::kWorkspace,
+                    "tape scratch",
+                    static_cast<size_t>(scratch_bytes(graph, schedule.blocks, training)));
   done_.assign(schedule.actions.size(), 0);
   compute_lane_ = recorder ? recorder->lane(lane_name(LaneId::kCompute)) : -1;
   for (int i = 0; i < static_cast<int>(schedule.actions.size()); ++i) {

@@ -362,7 +362,7 @@ void Runner::execute(int index, int32_t lane) {
       Communicator& comm = comms_.data(action.lane);
       context(comm);
       const CallTraffic traffic =
-          comms_.reduce_gradients(comm, store_, action.units, action.first_micro, ledger_);
+          comms_.reduce_gradients(comm, store_, action.units, action.first_micro);
       record_collective(action,
                         SpanKind::kReduce,
                         "reduce_scatter",

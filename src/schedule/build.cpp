@@ -250,15 +250,14 @@ class Builder {
       for (const int e : block.outputs) {
         for (const int consumer : graph_.edges[static_cast<size_t>(e)].grad_consumers) {
           const int stage = stage_of_[static_cast<size_t>(consumer)];
-          if (stage != place_.stage) action.waits.push_back(transfer(e, stage, op, false, true));
+          if (stage != place_.stage) action.waits.push_back(receive(e, stage, op, true));
         }
       }
     } else {
       for (const int e : block.inputs) {
         const int producer = graph_.edges[static_cast<size_t>(e)].producer;
         if (producer >= 0 && stage_of_[static_cast<size_t>(producer)] != place_.stage) {
-          action.waits.push_back(
-              transfer(e, stage_of_[static_cast<size_t>(producer)], op, false, false));
+          action.waits.push_back(receive(e, stage_of_[static_cast<size_t>(producer)], op, false));
         }
       }
     }
@@ -273,7 +272,7 @@ class Builder {
       for (const int e : block.outputs) {
         std::set<int> stages;
         for (const int consumer : graph_.edges[static_cast<size_t>(e)].consumers) {
-          stages.insert(stage_of_[static_cast<size_t>(consumer)]);
+          if (runs(consumer)) stages.insert(stage_of_[static_cast<size_t>(consumer)]);
         }
         for (const int stage : stages) {
           if (stage != place_.stage) transfer(e, stage, op, true, false);
@@ -296,6 +295,40 @@ class Builder {
       }
       if (last == op.block) transfer(static_cast<int>(e), stage, op, true, true);
     }
+  }
+
+  bool runs(int block) const {
+    return forward_only_ || graph_.blocks[static_cast<size_t>(block)].feeds_loss;
+  }
+
+  // The block of `stage` after which the edge's value (its gradient) is sent from there; -1: it is
+  // not sent here.
+  int sent_after(const Edge& edge, int stage, bool gradient) const {
+    const auto stage_of = [&](int block) { return stage_of_[static_cast<size_t>(block)]; };
+    if (edge.producer < 0 || stage_of(edge.producer) != (gradient ? place_.stage : stage))
+      return -1;
+    for (const int consumer : gradient ? edge.grad_consumers : edge.consumers) {
+      if (gradient && stage_of(consumer) == stage) return consumer;
+      if (!gradient && stage_of(consumer) == place_.stage && runs(consumer)) return edge.producer;
+    }
+    return -1;
+  }
+
+  // The other stage sends in the order of its blocks, which need not be that of uses here (a value
+  // may skip blocks): what it sends before this one is received before.
+  int receive(int e, int stage, const ComputeOp& op, bool gradient) {
+    const int last = sent_after(graph_.edges[static_cast<size_t>(e)], stage, gradient);
+    std::vector<std::pair<int, int>> earlier;
+    for (int other = 0; other < static_cast<int>(graph_.edges.size()); ++other) {
+      const int after = sent_after(graph_.edges[static_cast<size_t>(other)], stage, gradient);
+      if (after < 0) continue;
+      const bool before = gradient ? after > last : after < last;
+      if (before || (after == last && other < e))
+        earlier.emplace_back(gradient ? -after : after, other);
+    }
+    std::sort(earlier.begin(), earlier.end());
+    for (const auto& [after, other] : earlier) transfer(other, stage, op, false, gradient);
+    return transfer(e, stage, op, false, gradient);
   }
 
   // A send or receive of an edge's value or gradient; a receive is made once an edge and
@@ -442,32 +475,6 @@ class Builder {
 Schedule build_schedule(const Graph& graph, const Strategy& strategy, int rank, bool forward_only) {
   strategy.validate();
   return Builder(graph, strategy, rank, forward_only).build();
-}
-
-TrafficCount Schedule::traffic() const {
-  TrafficCount count;
-  for (const Action& action : actions) {
-    switch (action.kind) {
-      case ActionKind::kGather:
-        count.gather_bytes += action.sent_bytes;
-        break;
-      case ActionKind::kReduce:
-        count.reduce_bytes += action.sent_bytes;
-        break;
-      case ActionKind::kPublish:
-        count.publish_bytes += action.sent_bytes;
-        break;
-      case ActionKind::kSend:
-        count.pipeline_bytes += action.sent_bytes;
-        break;
-      case ActionKind::kNorm:
-        count.control_bytes += action.sent_bytes;
-        break;
-      default:
-        break;
-    }
-  }
-  return count;
 }
 
 }  // namespace vitrine

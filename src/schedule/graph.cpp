@@ -143,13 +143,4 @@ Graph compile_graph(const Model& model,
   return graph;
 }
 
-ActivationBytes activation_bytes(const Graph& graph, bool recompute) {
-  ActivationBytes bytes;
-  for (const GraphBlock& block : graph.blocks) {
-    if (!recompute) bytes.saved += block.tape->layout().saved_bytes;
-  }
-  for (const Edge& edge : graph.edges) bytes.edges += edge.type.bytes();
-  return bytes;
-}
-
 }  // namespace vitrine

@@ -47,10 +47,4 @@ Graph compile_graph(const Model& model,
                     const BatchTypes& batch,
                     const Strategy& strategy);
 
-// Elements and bytes of all activations of one micro-batch: (saved by tapes, held in edges).
-struct ActivationBytes {
-  int64_t saved = 0, edges = 0;
-};
-ActivationBytes activation_bytes(const Graph& graph, bool recompute);
-
 }  // namespace vitrine

@@ -79,49 +79,4 @@ int64_t padding_bytes(const ParameterTable& table,
   return (scaled - rounded_up) / ranks;
 }
 
-MemoryByCategory step_bytes_estimate(const Graph& graph,
-                                     const Strategy& strategy,
-                                     const Schedule& schedule) {
-  MemoryByCategory memory{};
-  const ActivationBytes activations = activation_bytes(graph, strategy.recompute);
-  // 1F1B keeps at most as many micro-batches as there are stages; without a pipeline there is one.
-  const int64_t in_flight = std::min<int64_t>(
-      strategy.accumulation,
-      strategy.pipeline_order == PipelineOrder::kGPipe && strategy.mesh.pipeline > 1
-          ? strategy.accumulation
-          : strategy.mesh.pipeline);
-  const int64_t stages = strategy.mesh.pipeline;
-  memory[static_cast<size_t>(MemoryCategory::kActivations)] =
-      (activations.saved + 2 * activations.edges) / stages * in_flight;
-  int64_t scratch = 0, saved = 0, live = 0, most_live = 0, transient = 0;
-  for (const int block : schedule.blocks) {
-    const TapeLayout& layout = graph.blocks[static_cast<size_t>(block)].tape->layout();
-    scratch = std::max({scratch, layout.forward_scratch_bytes, layout.backward_scratch_bytes});
-    saved = std::max(saved, layout.saved_bytes);
-  }
-  if (strategy.recompute) memory[static_cast<size_t>(MemoryCategory::kActivations)] += saved;
-  memory[static_cast<size_t>(MemoryCategory::kWorkspace)] = scratch;
-  for (const Action& action : schedule.actions) {
-    for (const int u : action.units) {
-      const int64_t full = padded_elements(graph.parameters->units[static_cast<size_t>(u)].elements,
-                                           strategy.mesh.data) *
-                           static_cast<int64_t>(dtype_bytes(strategy.compute_dtype));
-      if (action.kind == ActionKind::kGather) live += full;
-      if (action.kind == ActionKind::kRelease) live -= full;
-    }
-    most_live = std::max(most_live, live);
-    if (action.kind == ActionKind::kReduce) {
-      int64_t bucket = 0;
-      for (const int u : action.units) {
-        bucket += graph.parameters->units[static_cast<size_t>(u)].elements *
-                  static_cast<int64_t>(dtype_bytes(strategy.gradient_dtype));
-      }
-      transient = std::max(transient, 3 * bucket);
-    }
-  }
-  memory[static_cast<size_t>(MemoryCategory::kGathered)] = most_live;
-  memory[static_cast<size_t>(MemoryCategory::kCommunication)] = transient;
-  return memory;
-}
-
 }  // namespace vitrine

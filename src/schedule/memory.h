@@ -18,10 +18,5 @@ int64_t padding_bytes(const ParameterTable& table,
 // ZeRO's arithmetic on the elements alone, rounded up to whole bytes: e.g. 2 P + 14 P / N of a bf16
 // model with bf16 gradients at stage 2.
 int64_t zero_arithmetic_bytes(const ParameterTable& table, const Strategy& strategy);
-// An estimate of what a step adds: activations of the micro-batches in flight, gathered parameters,
-// transient gradients of one bucket, tape scratch. The ledger of a run has the true peak.
-MemoryByCategory step_bytes_estimate(const Graph& graph,
-                                     const Strategy& strategy,
-                                     const Schedule& schedule);
 
 }  // namespace vitrine

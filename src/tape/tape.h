@@ -86,6 +86,10 @@ class Tape {
   bool backward_reads_parameter(int i, bool recompute) const;
   bool backward_reads_input(int i, bool recompute) const;
   bool needs_backward() const;
+  // Whether recompute() runs node `n`.
+  bool runs_again(size_t n) const { return recompute_nodes_[n]; }
+  // The shapes and dtypes that a node's operation was given.
+  std::vector<TensorType> input_types(const TapeNode& node) const;
   // The same operations on the same slots: replaying either gives the same.
   bool same_operations(const Tape& other) const;
 
@@ -111,7 +115,6 @@ class Tape {
   bool read_in_backward(int slot) const;
   void run_node(size_t node, const Backend&, const TapeBindings&, const OpObserver*) const;
   TensorView view(int slot, const TapeBindings& bindings) const;
-  std::vector<TensorType> input_types(const TapeNode& node) const;
 
   std::vector<TapeNode> nodes_;
   std::vector<TapeSlot> slots_;

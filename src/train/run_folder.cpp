@@ -95,10 +95,11 @@ std::string memory_file(const std::string& run_folder, int rank) {
 void write_memory(const std::string& run_folder, int rank, const MemoryLedger& ledger) {
   constexpr size_t kLargest = 8;  // of each category
   const MemoryByCategory at_peak = ledger.at_peak();
-  Json split = Json::object(), holders = Json::array();
+  Json split = Json::object(), highest = Json::object(), holders = Json::array();
   for (int c = 0; c < kMemoryCategories; ++c) {
     const auto category = static_cast<MemoryCategory>(c);
     split[memory_category_name(category)] = at_peak[static_cast<size_t>(c)];
+    highest[memory_category_name(category)] = ledger.peak(category);
     auto largest = ledger.holders(category);
     if (largest.size() > kLargest) largest.resize(kLargest);
     for (const auto& [holder, bytes] : largest) {
@@ -106,8 +107,11 @@ void write_memory(const std::string& run_folder, int rank, const MemoryLedger& l
           {{"category", memory_category_name(category)}, {"holder", holder}, {"bytes", bytes}});
     }
   }
-  const Json json{
-      {"rank", rank}, {"peak_bytes", ledger.peak()}, {"at_peak", split}, {"holders", holders}};
+  const Json json{{"rank", rank},
+                  {"peak_bytes", ledger.peak()},
+                  {"at_peak", split},
+                  {"peak_by_category", highest},
+                  {"holders", holders}};
   write_text_file(memory_file(run_folder, rank), json.dump(1) + "\n");
 }
 

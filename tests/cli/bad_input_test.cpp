@@ -45,6 +45,13 @@ class BadInput : public testing::Test {
   ScratchFolder folder_;
 };
 
+TEST_F(BadInput, CalibrationIsRefusedBeforeItMeasures) {
+  EXPECT_THAT(refused({"calibrate", "--out", "nowhere/profile.json"}),
+              AllOf(HasSubstr("nowhere"), HasSubstr("cannot be written to")));
+  EXPECT_THAT(refused({"calibrate", "--out", "."}), HasSubstr("is a folder"));
+  EXPECT_THAT(refused({"calibrate", "--ranks", "1"}, 2), HasSubstr("at least 2"));
+}
+
 TEST_F(BadInput, UnknownKeysNameTheNearestKnownOne) {
   Json run = tiny_run();
   run["train"]["step"] = 3;

@@ -74,7 +74,7 @@ inline HarnessResult train(const std::function<Model()>& make_model,
       const MeshPlace place = place_in_mesh(strategy.mesh, rank);
       MemoryLedger ledger;
       ShardStore store(table, strategy, place, schedule.blocks, seed, ledger);
-      LaneCommunicators comms(worlds[r].get(), strategy, place);
+      LaneCommunicators comms(worlds[r].get(), strategy, place, ledger);
       Runner runner(graph, strategy, schedule, store, comms, cpu_backend(), ledger, nullptr, true);
       for (int step = 0; step < steps; ++step) {
         OwnedBatch batch;

@@ -3,22 +3,12 @@
 
 #include <algorithm>
 
-#include "core/buffer.h"
 #include "core/clock.h"
 #include "core/format.h"
-#include "core/memory_ledger.h"
-#include "core/philox.h"
+#include "ops/cpu/op_operands.h"
 
 namespace vitrine {
 namespace {
-
-struct BenchCase {
-  std::string op;
-  Attrs attrs;
-  std::vector<Shape> shapes;
-  int ids = -1;  // the input that holds ids
-  int64_t vocabulary = 0;
-};
 
 Attrs attention(int heads, int head_dim, int axis, int causal) {
   return {{"heads", heads},
@@ -29,7 +19,7 @@ Attrs attention(int heads, int head_dim, int axis, int causal) {
 }
 
 // A decoder of width 256 on 8 x 256 tokens, and a world model of width 64 on 16 x 8 x 36 tokens.
-std::vector<BenchCase> bench_cases() {
+std::vector<OpCase> bench_cases() {
   const Shape x{8, 256, 256}, weight{256}, z{16, 8, 36, 64}, channel{64};
   const Attrs eps{{"eps", 1e-5}};
   return {
@@ -74,72 +64,8 @@ std::vector<BenchCase> bench_cases() {
   };
 }
 
-// All operands of one case, with values.
-class Operands {
- public:
-  Operands(const BenchCase& c, DType dtype) : case_(c), op_(find_op(c.op)) {
-    for (size_t i = 0; i < c.shapes.size(); ++i) {
-      types_.push_back({c.shapes[i], static_cast<int>(i) == c.ids ? DType::kI32 : dtype});
-    }
-    const OpSignature signature = op_.infer(c.attrs, types_);
-    for (size_t i = 0; i < types_.size(); ++i) {
-      in_.push_back(make(types_[i]));
-      fill(in_.back(), c.vocabulary);
-      din_.push_back(op_.differentiable >> i & 1u ? GradView{make(types_[i]), false} : GradView{});
-    }
-    for (const TensorType& type : signature.out) {
-      out_.push_back(make(type));
-      dout_.push_back(make(type));
-      fill(dout_.back(), 0);
-    }
-    for (const TensorType& type : signature.saved) saved_.push_back(make(type));
-    const int64_t workspace = std::max(signature.forward_workspace, signature.backward_workspace);
-    workspace_ = make({Shape{workspace}, DType::kU8}).data;
-  }
-
-  void run(const Backend& backend, bool backward) {
-    const OpCall call{&case_.attrs, in_, out_, saved_, workspace_};
-    const OpKernels& kernels = backend.kernels(case_.op);
-    backward ? kernels.backward(call, dout_, din_) : kernels.forward(call);
-  }
-  Cost cost(bool backward) const {
-    return (backward ? op_.backward_cost : op_.forward_cost)(case_.attrs, types_);
-  }
-
- private:
-  TensorView make(const TensorType& type) {
-    buffers_.emplace_back(
-        ledger_, MemoryCategory::kWorkspace, "bench", static_cast<size_t>(type.bytes()) + 64, true);
-    return {buffers_.back().data(), type.shape, type.dtype};
-  }
-  static void fill(const TensorView& view, int64_t vocabulary) {
-    const Philox random(1, stream_of("bench"));
-    const size_t size = dtype_bytes(view.dtype);
-    for (int64_t i = 0; i < view.elements(); ++i) {
-      const uint64_t counter = static_cast<uint64_t>(i);
-      if (view.dtype == DType::kI32) {
-        view.as<int32_t>()[i] =
-            static_cast<int32_t>(random.below(static_cast<uint64_t>(vocabulary), counter));
-      } else {
-        const double value = random.uniform(counter) - 0.5;
-        convert(
-            view.dtype, view.as<char>() + static_cast<size_t>(i) * size, DType::kF64, &value, 1);
-      }
-    }
-  }
-
-  MemoryLedger ledger_;
-  const BenchCase& case_;
-  const OpDef& op_;
-  std::vector<Buffer> buffers_;
-  std::vector<TensorType> types_;
-  std::vector<TensorView> in_, out_, saved_, dout_;
-  std::vector<GradView> din_;
-  void* workspace_ = nullptr;
-};
-
 // Backward may overwrite what forward saved, so each timed backward follows an untimed forward.
-double median_ns(Operands& operands, const Backend& backend, bool backward, int repeats) {
+double median_ns(OpOperands& operands, const Backend& backend, bool backward, int repeats) {
   std::vector<double> times;
   for (int i = -1; i < repeats; ++i) {  // the first run warms caches and makes primitives
     if (backward) operands.run(backend, false);
@@ -156,9 +82,9 @@ double median_ns(Operands& operands, const Backend& backend, bool backward, int 
 std::vector<OpTiming> bench_ops(const OpBenchOptions& options) {
   if (!options.only.empty()) find_op(options.only);
   std::vector<OpTiming> timings;
-  for (const BenchCase& c : bench_cases()) {
+  for (const OpCase& c : bench_cases()) {
     if (!options.only.empty() && c.op != options.only) continue;
-    Operands operands(c, options.dtype);
+    OpOperands operands(c, options.dtype);
     std::vector<std::string> shapes;
     for (const Shape& shape : c.shapes) shapes.push_back(shape.str());
     for (const bool backward : {false, true}) {

@@ -1,0 +1,198 @@
+// Collectives by size, hand-over between threads, disk.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <mutex>
+#include <numeric>
+#include <thread>
+
+#include "calibrate/calibrate.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/format.h"
+
+namespace vitrine {
+namespace {
+
+// Processor time of all threads of this process.
+int64_t cpu_ns() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto ns = [](const timeval& t) { return t.tv_sec * 1'000'000'000LL + t.tv_usec * 1000LL; };
+  return ns(usage.ru_utime) + ns(usage.ru_stime);
+}
+
+class CollectiveBench {
+ public:
+  CollectiveBench(World& world, bool quick) : quick_(quick) {
+    std::vector<int> all(static_cast<size_t>(world.size()));
+    std::iota(all.begin(), all.end(), 0);
+    comm_ = world.group(all, "calibrate");
+  }
+
+  std::vector<MeasuredCollective> run() {
+    const auto ranks = static_cast<size_t>(comm_->size());
+    for (const size_t bytes : {size_t{512},
+                               size_t{8} << 10,
+                               size_t{64} << 10,
+                               size_t{512} << 10,
+                               size_t{2} << 20,
+                               size_t{8} << 20}) {
+      if (quick_ && bytes > size_t{2} << 20) continue;
+      // One piece is longer, as where a unit's elements do not divide.
+      std::vector<int64_t> counts(ranks, static_cast<int64_t>(bytes / 4));
+      counts[0] += 64;
+      std::vector<int64_t> sizes;
+      for (const int64_t count : counts) sizes.push_back(count * 4);
+      const size_t own = static_cast<size_t>(comm_->rank());
+      std::vector<float> piece(bytes / 4 + 64, 1.0F), whole(ranks * piece.size(), 1.0F);
+      const auto all_bytes = static_cast<size_t>(std::accumulate(sizes.begin(), sizes.end(), 0LL));
+      const std::span<const std::byte> mine(std::as_bytes(std::span(piece)));
+      const std::span<std::byte> full(std::as_writable_bytes(std::span(whole)));
+      const auto own_bytes = static_cast<size_t>(sizes[own]);
+      measure("all_gather", bytes, [&] {
+        comm_->all_gather(mine.first(bytes), full.first(ranks * bytes));
+      });
+      measure("all_gather_v", bytes, [&] {
+        comm_->all_gather_v(mine.first(own_bytes), full.first(all_bytes), sizes);
+      });
+      measure("reduce_scatter", bytes, [&] {
+        comm_->reduce_scatter(
+            whole.data(), piece.data(), static_cast<int64_t>(bytes / 4), DType::kF32);
+      });
+      measure("reduce_scatter_v", bytes, [&] {
+        comm_->reduce_scatter_v(whole.data(), counts, piece.data(), DType::kF32);
+      });
+      measure("send", bytes, [&] {
+        if (own == 0) comm_->send(mine.first(bytes), 1);
+        if (own == 1) comm_->receive(full.first(bytes), 0);
+      });
+    }
+    return std::move(results_);
+  }
+
+ private:
+  void measure(const char* kind, size_t bytes, const std::function<void()>& call) {
+    // The number of calls is the same on all ranks: rank 0 takes a first time.
+    comm_->barrier();
+    const int64_t probe = now_ns();
+    call();
+    int64_t calls = 0;
+    if (comm_->rank() == 0) {
+      const int64_t once = std::max<int64_t>(1, now_ns() - probe);
+      calls = std::clamp<int64_t>((quick_ ? 15'000'000 : 60'000'000) / once, 5, 200);
+    }
+    comm_->broadcast(std::as_writable_bytes(std::span(&calls, 1)), 0);
+    std::vector<int64_t> times;
+    int64_t busy = 0, wall = 0;
+    for (int64_t i = 0; i < calls; ++i) {
+      comm_->barrier();
+      const int64_t cpu = cpu_ns(), start = now_ns();
+      call();
+      times.push_back(now_ns() - start);
+      busy += cpu_ns() - cpu;
+      wall += times.back();
+    }
+    std::sort(times.begin(), times.end());
+    struct {
+      int64_t ns, busy, wall;
+    } own{times[times.size() / 2], busy, wall};
+    std::vector<decltype(own)> all(static_cast<size_t>(comm_->size()));
+    comm_->all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all)));
+    MeasuredCollective result{kind, comm_->size(), static_cast<double>(bytes)};
+    double cores = 0;
+    for (const auto& each : all) {
+      result.ns = std::max(result.ns, static_cast<double>(each.ns));
+      cores +=
+          static_cast<double>(each.busy) / static_cast<double>(std::max<int64_t>(1, each.wall));
+    }
+    const int taking_part = std::strcmp(kind, "send") == 0 ? 2 : comm_->size();
+    result.cores = cores / taking_part;
+    results_.push_back(result);
+  }
+
+  bool quick_;
+  std::shared_ptr<Communicator> comm_;
+  std::vector<MeasuredCollective> results_;
+};
+
+}  // namespace
+
+std::vector<MeasuredCollective> measure_collectives(World& world, bool quick) {
+  if (world.size() < 2)
+    throw ConfigError("collectives need at least 2 ranks, there is " +
+                      std::to_string(world.size()));
+  return CollectiveBench(world, quick).run();
+}
+
+double measure_handoff_ns() {
+  constexpr int kRounds = 400;
+  std::mutex mutex;
+  std::condition_variable changed;
+  int turn = 0;  // even: the caller's
+  const auto play = [&](int parity) {
+    for (int i = 0; i < kRounds; ++i) {
+      std::unique_lock lock(mutex);
+      changed.wait(lock, [&] { return turn % 2 == parity; });
+      ++turn;
+      lock.unlock();
+      changed.notify_all();
+    }
+  };
+  const int64_t start = now_ns();
+  std::thread other(play, 1);
+  play(0);
+  other.join();
+  return static_cast<double>(now_ns() - start) / (2.0 * kRounds);
+}
+
+DiskSpeed measure_disk(const std::string& folder, int64_t bytes) {
+  const std::string path = folder + "/.vitrine-disk-" + std::to_string(getpid());
+  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  const auto fail = [&](const char* what) {
+    const std::string reason = std::strerror(errno);
+    if (file >= 0) close(file);
+    unlink(path.c_str());
+    throw IoError(std::string("measuring the disk: cannot ") + what + " " + path + ": " + reason);
+  };
+  if (file < 0) fail("create");
+  const std::vector<char> block(size_t{4} << 20, 'v');
+  std::vector<char> back(block.size());
+  int64_t start = now_ns();
+  for (int64_t at = 0; at < bytes; at += static_cast<int64_t>(block.size())) {
+    if (pwrite(file, block.data(), block.size(), at) != static_cast<ssize_t>(block.size()))
+      fail("write");
+  }
+  if (fsync(file) != 0) fail("write");
+  DiskSpeed speed;
+  speed.write_bytes_per_s =
+      static_cast<double>(bytes) * 1e9 / static_cast<double>(now_ns() - start);
+  posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+  start = now_ns();
+  for (int64_t at = 0; at < bytes; at += static_cast<int64_t>(back.size())) {
+    if (pread(file, back.data(), back.size(), at) != static_cast<ssize_t>(back.size()))
+      fail("read");
+  }
+  speed.read_bytes_per_s = static_cast<double>(bytes) * 1e9 / static_cast<double>(now_ns() - start);
+  close(file);
+  unlink(path.c_str());
+  return speed;
+}
+
+std::string processor_name() {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);) {
+    if (!line.starts_with("model name")) continue;
+    const size_t colon = line.find(": ");
+    if (colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "processor";
+}
+
+}  // namespace vitrine

@@ -1,0 +1,210 @@
+// vitrine calibrate: measures this machine into a profile.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <memory>
+
+#include "calibrate/calibrate.h"
+#include "cli/commands.h"
+#include "cli/launch.h"
+#include "comm/launcher.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/format.h"
+#include "core/json.h"
+#include "core/parallel.h"
+
+namespace vitrine {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Arguments {
+  std::string out = "profile.json", part;
+  int ranks = 0;
+  bool quick = false, json = false;
+};
+
+std::vector<DType> dtypes(bool quick) {
+  return quick ? std::vector<DType>{DType::kF32} : std::vector<DType>{DType::kF32, DType::kBF16};
+}
+
+// Of bf16 the coarse grid is enough: what differs from f32 differs alike over shapes.
+MeasuredOperations operations_of(DType dtype, bool quick, World* world) {
+  return measure_operations(dtype, quick || dtype != DType::kF32, world);
+}
+
+// One of the ranks that are started: collectives, and operations beside each other.
+int measure_as_rank(const Arguments& a, const CommandLine& line) {
+  return run_ranks(1, line, "", 60, [&](World* world) {
+    if (!world) throw UsageError("--part is for the ranks that vitrine calibrate starts");
+    MeasuredMachine part;
+    part.handoff_ns = 1;  // measured by the one that started us
+    part.collectives = measure_collectives(*world, a.quick);
+    for (const DType dtype : dtypes(a.quick))
+      part.operations.push_back(operations_of(dtype, a.quick, world));
+    if (world->rank() == 0) write_text_file(a.part, measured_json(part).dump());
+    return 0;
+  });
+}
+
+// Removed with what is in it when the measurement ends.
+struct TemporaryFolder {
+  fs::path path = fs::temp_directory_path() / ("vitrine-calibrate-" + std::to_string(getpid()));
+  TemporaryFolder() { fs::create_directories(path); }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+};
+
+MeasuredMachine measure_ranks(const Arguments& a, const CommandLine& line) {
+  const TemporaryFolder folder;
+  LaunchOptions options;
+  options.ranks = a.ranks;
+  options.arguments = line.arguments;
+  options.arguments.insert(options.arguments.end(), {"--part", (folder.path / "part").string()});
+  options.log_folder = folder.path;
+  options.out_fd = options.error_fd = -1;
+  const LaunchResult result = launch_ranks(options);
+  if (!result.ok()) throw CommError("calibrate: " + result.summary + "\n" + result.log_tail);
+  return measured_from_json(read_json_file((folder.path / "part").string()), "measurement");
+}
+
+// Best and median rate of an operation, in 1e9 a second.
+struct Rate {
+  double best = 0;
+  std::vector<double> all;
+};
+
+void print_operations(const MeasuredOperations& table) {
+  std::map<std::pair<std::string, bool>, Rate> rates;
+  double product = 0, copy = 0, longest = 0;
+  for (const MeasuredRow& row : table.rows) {
+    Rate& rate = rates[{row.op, row.backward}];
+    rate.all.push_back(row.work / row.ns);
+    rate.best = std::max(rate.best, rate.all.back());
+    if (row.op == "linear") product = std::max(product, rate.best);
+    if (row.op == "copy" && row.work >= longest) {  // the longest goes to memory
+      longest = row.work;
+      copy = 2 * rate.all.back();
+    }
+  }
+  std::printf(
+      "\n%s, %d thread%s%s: rates over shapes (100 %% = best product; copy in memory)\n",
+      table.dtype.c_str(),
+      table.threads,
+      table.threads == 1 ? "" : "s",
+      table.ranks == 1
+          ? ""
+          : (" a rank, " + std::to_string(table.ranks) + " ranks at the same time").c_str());
+  for (auto& [key, rate] : rates) {
+    const auto& [op, backward] = key;
+    const bool products = op.starts_with("linear") || op == "attention";
+    const bool pass = op == "adamw" || op == "squares";
+    std::sort(rate.all.begin(), rate.all.end());
+    const double middle = rate.all[rate.all.size() / 2];
+    const double scale = op == "copy" ? 2 : 1;
+    const char* unit = products ? "GFLOP/s" : pass ? "G elements/s" : "GB/s";
+    std::printf("  %-22s %-8s  median %8.2f  best %8.2f %s",
+                op.c_str(),
+                pass || op == "copy" ? "" : (backward ? "backward" : "forward"),
+                middle * scale,
+                rate.best * scale,
+                unit);
+    if (!pass) std::printf("  %4.0f %%", rate.best * scale / (products ? product : copy) * 100);
+    std::printf("\n");
+  }
+}
+
+void print_collectives(const MeasuredMachine& machine) {
+  std::printf("\ncollectives of %d ranks over Gloo\n",
+              machine.collectives.empty() ? 0 : machine.collectives[0].ranks);
+  for (const MeasuredCollective& each : machine.collectives) {
+    std::printf("  %-17s %10s a piece  %10s  %7.2f GB/s  %.1f processors a rank\n",
+                each.kind.c_str(),
+                format_bytes(each.bytes).c_str(),
+                format_ns(each.ns).c_str(),
+                each.bytes / each.ns,
+                each.cores);
+  }
+}
+
+int calibrate(Arguments a, const CommandLine& line) {
+  if (!a.part.empty()) return measure_as_rank(a, line);
+  if (rank_environment().size > 1) {
+    throw UsageError(
+        "vitrine calibrate starts its own ranks: run it once, not under a launcher (WORLD_SIZE is "
+        "set)");
+  }
+  const int cpus = effective_cpus();
+  if (a.ranks == 0) a.ranks = std::max(2, cpus);
+  if (a.ranks < 2)
+    throw UsageError("--ranks is at least 2: collectives are measured between ranks");
+  if (fs::is_directory(a.out)) throw IoError("--out " + a.out + " is a folder: name a file in it");
+  const fs::path parent = fs::absolute(fs::path(a.out)).parent_path();
+  if (access(parent.c_str(), W_OK) != 0) {
+    throw IoError("--out " + a.out + ": the folder " + parent.string() +
+                  " does not exist or cannot be written to");
+  }
+  const bool cuda = fs::exists("/dev/nvidiactl") || fs::exists("/proc/driver/nvidia");
+  const int64_t start = now_ns();
+  MeasuredMachine machine = measure_ranks(a, line);  // before this process has threads
+  set_compute_threads(cpus);
+  machine.processor = processor_name();
+  machine.cpus = cpus;
+  machine.handoff_ns = measure_handoff_ns();
+  for (const DType dtype : dtypes(a.quick))
+    machine.operations.push_back(operations_of(dtype, a.quick, nullptr));
+  const DiskSpeed disk = measure_disk(parent.string(), int64_t{a.quick ? 16 : 64} << 20);
+  machine.disk_write_bytes_per_s = disk.write_bytes_per_s;
+  machine.disk_read_bytes_per_s = disk.read_bytes_per_s;
+  write_text_file(a.out, profile_text(machine));
+  const double seconds = static_cast<double>(now_ns() - start) * 1e-9;
+  const char* no_gpu =
+      "this machine has an NVIDIA driver: its GPUs were not measured, "
+      "calibration of GPUs is not there yet";
+  if (a.json) {
+    std::printf("%s\n",
+                Json{{"profile", a.out},
+                     {"seconds", seconds},
+                     {"notes", cuda ? Json::array({no_gpu}) : Json::array()},
+                     {"measured", measured_json(machine)}}
+                    .dump()
+                    .c_str());
+    return 0;
+  }
+  std::printf("%s, %d processors\n", machine.processor.c_str(), cpus);
+  for (const MeasuredOperations& table : machine.operations) print_operations(table);
+  print_collectives(machine);
+  std::printf("\nhand-over between threads %s; disk: writes %.2f GB/s, reads %.2f GB/s\n",
+              format_ns(machine.handoff_ns).c_str(),
+              disk.write_bytes_per_s * 1e-9,
+              disk.read_bytes_per_s * 1e-9);
+  if (cuda) std::printf("%s\n", no_gpu);
+  std::printf("%s written after %.1f s\n", a.out.c_str(), seconds);
+  return 0;
+}
+
+}  // namespace
+
+void add_calibrate(CLI::App& app, CommandAction& action, const CommandLine& line) {
+  auto a = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand(
+      "calibrate",
+      "Measure this machine (operations by shape, optimizer, collectives between local ranks, "
+      "disk) into a profile for vitrine plan");
+  command->add_option("--out", a->out, "The profile")->capture_default_str();
+  command->add_option("--ranks", a->ranks, "Local ranks (default: one a processor, at least 2)");
+  command->add_flag("--quick", a->quick, "Fewer shapes, f32 alone");
+  command->add_flag("--json", a->json);
+  command->add_option("--part", a->part)->group("");
+  command->footer("Example: vitrine calibrate --out profile.json");
+  command->callback([a, &action, &line] { action = [a, &line] { return calibrate(*a, line); }; });
+}
+
+}  // namespace vitrine

@@ -1,0 +1,51 @@
+// The plan of a run file on CPU ranks: the engine's own schedules, their memory and their time.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/run_config.h"
+#include "core/json_fwd.h"
+#include "machines/measured.h"
+#include "plan/engine_memory.h"
+#include "plan/engine_time.h"
+#include "timeline/timeline.h"
+
+namespace vitrine {
+
+struct EnginePlanRank {
+  int rank = 0;
+  EngineMemory memory;      // in the order of the simulation; without a profile, in prompt order
+  std::string peak_moment;  // "backward of body.2, micro-batch 0"
+  // The highest of that order, the prompt and the late one: what a rank needs where communication
+  // takes more time than was measured (a loaded machine).
+  int64_t most_bytes = 0;
+  TrafficCount traffic;  // of a step
+  double step_ns = 0;    // 0 without a profile
+  EngineStepParts parts;
+};
+
+struct EnginePlan {
+  std::string description;     // of the model
+  std::string unit;            // "tokens", "frames"
+  int ranks = 1, threads = 0;  // compute threads of a rank; 0 without a profile
+  int64_t parameters = 0, global_batch = 0;
+  std::vector<EnginePlanRank> by_rank;
+  double step_ns = 0, units_per_s = 0;  // 0 without a profile
+  Timeline timeline;                    // origin "predicted"; without ranks where no profile is
+  std::vector<std::string> notes;       // what the prediction assumes or had to guess
+  int fullest_rank() const;
+};
+
+// Of one step of `config` on `ranks` local ranks (the mesh of `config` must be of as many). A world
+// model that is unrolled in phases is planned at its longest unroll, beside the scratch of the
+// others. `profile` null: memory alone, in the schedule's prompt order. Throws ConfigError for what
+// the engine would refuse, and for a profile that lacks what the plan needs.
+EnginePlan plan_engine(const RunConfig& config, int ranks, const MeasuredMachine* profile);
+
+// All figures, without the timeline.
+Json engine_plan_json(const EnginePlan& plan);
+// For a terminal, some twenty lines.
+std::string engine_plan_text(const EnginePlan& plan);
+
+}  // namespace vitrine
