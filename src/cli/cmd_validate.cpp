@@ -67,6 +67,13 @@ std::string percent(const ErrorSummary& s, double value) {
   return s.rows == 0 ? "-" : format("%.1f", 100 * value);
 }
 
+// What tells long names of sources apart is at their ends.
+std::string shortened(const std::string& name) {
+  constexpr size_t kWidth = 52, kHead = 16, kTail = kWidth - kHead - 3;
+  if (name.size() <= kWidth) return name;
+  return name.substr(0, kHead) + "..." + name.substr(name.size() - kTail);
+}
+
 void print_row(const std::string& name,
                const ErrorSummary& step,
                const ErrorSummary& memory,
@@ -75,7 +82,7 @@ void print_row(const std::string& name,
                size_t refused) {
   const std::string outcomes = oom == 0 ? "-" : format("%zu/%zu", right, oom);
   std::printf("%-52.52s %5zu %7s %7s %7s %4zu %7s %9s %5zu\n",
-              name.c_str(),
+              shortened(name).c_str(),
               step.rows,
               percent(step, step.median_abs_error).c_str(),
               percent(step, step.p90_abs_error).c_str(),

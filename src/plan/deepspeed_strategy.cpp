@@ -72,7 +72,8 @@ void set_tiers(ClusterStrategy& s, const DeepSpeedBeyond& beyond) {
 }
 
 void refuse_wrong(const std::vector<Remark>& remarks) {
-  const std::string wrong = remarks_text(remarks, {Status::kWrong});
+  std::string wrong = remarks_text(remarks, {Status::kWrong});
+  while (wrong.ends_with('\n')) wrong.pop_back();
   if (!wrong.empty()) throw ConfigError("the DeepSpeed configuration is not valid:\n" + wrong);
 }
 

@@ -20,7 +20,8 @@ enum Lanes : int32_t {
   kDataLane,
   kSendLane,
   kReceiveLane,
-  kCopyLane
+  kCopyLane,
+  kSecondDataLane  // a reduction beside the next pass's gathers
 };
 
 class StageWriter {
@@ -48,8 +49,9 @@ class StageWriter {
                                  "data",
                                  "pipeline send",
                                  "pipeline receive",
-                                 "host link"};
-    for (int32_t l = 0; l <= kCopyLane; ++l) {
+                                 "host link",
+                                 "data, second"};
+    for (int32_t l = 0; l <= kSecondDataLane; ++l) {
       Lane lane;
       lane.name = lanes[l];
       lane.device = l != kHostThread;
@@ -236,7 +238,7 @@ class StageWriter {
                    e.micro);
         break;
       case StepWork::kReduce:
-        collective(kDataLane,
+        collective(e.lane == StepLane::kSend ? kSecondDataLane : kDataLane,
                    SpanKind::kReduce,
                    s_.zero_stage == 0 ? "all_reduce" : "reduce_scatter",
                    "data",

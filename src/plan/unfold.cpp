@@ -31,6 +31,7 @@ class Builder {
     needs_.assign(2, {});
     last_compute_.assign(static_cast<size_t>(size_.stages), -1);
     held_.assign(static_cast<size_t>(size_.stages), -1);
+    barrier_.assign(static_cast<size_t>(size_.stages), -1);
   }
 
   void build() {
@@ -114,6 +115,19 @@ class Builder {
       return;
     }
     const StepWork work = forward ? StepWork::kForward : StepWork::kBackward;
+    int& held = held_[static_cast<size_t>(stage)];
+    int& barrier = barrier_[static_cast<size_t>(stage)];
+    if (held >= 0) {
+      // The reduction of the last pass's last block has all of this pass to hide behind.
+      const int reduction = add(stage,
+                                StepLane::kSend,
+                                StepWork::kReduce,
+                                held_piece_->reduce,
+                                held_piece_->block,
+                                item.micro);
+      after(reduction, held);
+      held = -1;
+    }
     const int start = last;
     int gather = -1;  // of the block whose products come next
     if (forward && item.chunk == 0 && p_.overlap_gather && blocks[0].gather > 0) {
@@ -136,6 +150,10 @@ class Builder {
       const double length = forward ? b.forward + b.slow : b.backward + b.slow_back;
       last = add(stage, StepLane::kCompute, work, length, b.block, item.micro);
       after(last, own_gather);
+      // Two blocks' communication is never under way at once: what ran beside the block before is
+      // done first.
+      after(last, barrier);
+      barrier = -1;
       if (n == 0) need(last, forward, position, item.micro);
       gather = -1;
       if (p_.overlap_gather && n + 1 < blocks.size()) {
@@ -149,13 +167,15 @@ class Builder {
           if (n == 0) need(gather, forward, position, item.micro);
         }
       }
-      int& held = held_[static_cast<size_t>(stage)];
       if (held >= 0) {
         // The reduction of the block before, behind the gather that the next one waits for.
-        const BlockPiece& done = *held_piece_;
-        const int reduction =
-            add(stage, StepLane::kData, StepWork::kReduce, done.reduce, done.block, item.micro);
-        after(reduction, held);
+        barrier = add(stage,
+                      StepLane::kData,
+                      StepWork::kReduce,
+                      held_piece_->reduce,
+                      held_piece_->block,
+                      item.micro);
+        after(barrier, held);
         held = -1;
       }
       if (!forward && b.reduce > 0) {
@@ -273,7 +293,7 @@ class Builder {
   std::vector<Task> tasks_;
   std::vector<std::vector<int>> arrived_;                   // forward, backward; by place
   std::vector<std::vector<std::pair<int, size_t>>> needs_;  // task, place of the sender
-  std::vector<int> last_compute_, held_;
+  std::vector<int> last_compute_, held_, barrier_;
   const BlockPiece* held_piece_ = nullptr;
   int last_reduce_ = -1;
 };
