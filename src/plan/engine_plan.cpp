@@ -136,8 +136,13 @@ EnginePlan plan_engine(const RunConfig& config, int ranks, const MeasuredMachine
       row.most_bytes = std::max(row.most_bytes, memory.peak_bytes);
       return memory;
     };
-    in_order(prompt_order(schedule));
+    const EngineMemory prompt = in_order(prompt_order(schedule));
     row.memory = in_order(late_order(schedule));
+    MemoryByCategory highest{};
+    for (size_t c = 0; c < highest.size(); ++c)
+      highest[c] = std::max(prompt.peak[c], row.memory.peak[c]);
+    if (prompt.peak_bytes > row.memory.peak_bytes) row.memory = prompt;
+    row.memory.peak = highest;
     row.peak_moment =
         row.memory.peak_action < 0
             ? "between steps"

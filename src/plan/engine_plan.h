@@ -15,8 +15,9 @@ namespace vitrine {
 
 struct EnginePlanRank {
   int rank = 0;
-  // In the late order: compute threads take all processors, so that communication of CPU ranks does
-  // lag behind (measured; the simulated order, which the timeline's samples follow, has it less).
+  // Of the prompt and the late order the fuller one, each category at the higher of both: compute
+  // threads take all processors, so that gathers run ahead while reductions lag behind (measured;
+  // the simulated order, which the timeline's samples follow, has it less).
   EngineMemory memory;
   std::string peak_moment;  // "backward of body.2, micro-batch 0"
   int64_t most_bytes = 0;   // the highest of the late, the prompt and the simulated order
