@@ -17,7 +17,8 @@ namespace vitrine {
 MeasuredOperations measure_operations(DType dtype, bool quick, World* world);
 
 // All kinds that the engine uses, by size; collective over the world, which has at least two ranks
-// (else ConfigError). Every rank gets the same list: the slowest rank's median.
+// (else ConfigError). Every rank gets the same list: of each rank's lower
+// quartile the slowest.
 std::vector<MeasuredCollective> measure_collectives(World& world, bool quick);
 
 // From a change under a lock to the thread that waits for it, as lanes hand work on.

@@ -16,55 +16,61 @@
 namespace vitrine {
 namespace {
 
-constexpr int64_t kColdBytes = int64_t{16} << 20;
+constexpr int kRounds = 2;
+
+// In a step an operation finds its operands where what ran since they were written has left them,
+// mostly not in a cache: between calls every thread writes over its share of this many bytes.
+class CacheFlush {
+ public:
+  void operator()() {
+    ++value_;
+    parallel_for(static_cast<int64_t>(bytes_.size()), 1 << 20, [&](int64_t begin, int64_t end) {
+      std::memset(bytes_.data() + begin, value_ & 1, static_cast<size_t>(end - begin));
+    });
+  }
+
+ private:
+  std::vector<char> bytes_ = std::vector<char>(size_t{32} << 20);
+  int value_ = 0;
+};
 
 // Runs `timed(i)` over and over for a fixed time, so that ranks that measure together stay
-// together; the median of what it returns.
-double median_ns(bool quick, const std::function<int64_t(int)>& timed) {
-  const int64_t budget = quick ? 6'000'000 : 8'000'000;
-  const size_t least = quick ? 3 : 4;
+// together. What else runs on the machine only ever adds, hence the lower quartile.
+double typical_ns(bool quick, const std::function<int64_t(int)>& timed) {
+  const int64_t budget = quick ? 3'000'000 : 5'000'000;
+  constexpr size_t kLeast = 3;
   timed(0);  // warms caches and makes primitives
   std::vector<int64_t> times;
   const int64_t start = now_ns();
-  while (times.size() < least || now_ns() - start < budget)
+  while (times.size() < kLeast || now_ns() - start < budget)
     times.push_back(timed(static_cast<int>(times.size())));
-  std::nth_element(
-      times.begin(), times.begin() + static_cast<ptrdiff_t>(times.size() / 2), times.end());
-  return static_cast<double>(std::max<int64_t>(1, times[times.size() / 2]));
+  const auto quarter = times.begin() + static_cast<ptrdiff_t>(times.size() / 4);
+  std::nth_element(times.begin(), quarter, times.end());
+  return static_cast<double>(std::max<int64_t>(1, *quarter));
 }
 
-// In a step an operation finds its operands where others left them, not all in the nearest cache:
-// several sets of operands are used in turn.
-void measure_case(const OpCase& op_case, DType dtype, bool quick, MeasuredOperations& into) {
-  std::vector<std::unique_ptr<OpOperands>> sets;
-  sets.push_back(std::make_unique<OpOperands>(op_case, dtype));
-  const int64_t wanted =
-      std::clamp<int64_t>(kColdBytes / std::max<int64_t>(1, sets[0]->bytes()), 1, 4);
-  while (static_cast<int64_t>(sets.size()) < wanted)
-    sets.push_back(std::make_unique<OpOperands>(op_case, dtype));
+void measure_case(
+    const OpCase& op_case, DType dtype, bool quick, CacheFlush& flush, MeasuredOperations& into) {
+  OpOperands operands(op_case, dtype);
   const Backend& backend = cpu_backend();
-  const auto set = [&](int i) -> OpOperands& {
-    return *sets[static_cast<size_t>(i) % sets.size()];
-  };
   const OpDef& op = find_op(op_case.op);
   for (const bool backward : {false, true}) {
-    const double ns = median_ns(quick, [&](int i) {
-      if (backward && static_cast<size_t>(i) % sets.size() == 0) {
-        for (auto& each : sets) each->run(backend, false);  // backward may spend what it saved
-      }
+    const double ns = typical_ns(quick, [&](int) {
+      if (backward) operands.run(backend, false);  // backward may spend what it saved
+      flush();
       const int64_t start = now_ns();
-      set(i).run(backend, backward);
+      operands.run(backend, backward);
       return now_ns() - start;
     });
     into.rows.push_back({op.name,
                          backward,
-                         op_features(op, op_case.attrs, sets[0]->types()),
-                         op_work(sets[0]->cost(backward)),
+                         op_features(op, op_case.attrs, operands.types()),
+                         op_work(operands.cost(backward)),
                          ns});
   }
 }
 
-void measure_passes(DType dtype, bool quick, MeasuredOperations& into) {
+void measure_passes(DType dtype, bool quick, CacheFlush& flush, MeasuredOperations& into) {
   const size_t element = dtype_bytes(dtype);
   // The last is beyond caches.
   for (const int64_t count :
@@ -75,7 +81,8 @@ void measure_passes(DType dtype, bool quick, MeasuredOperations& into) {
     const bool mixed = dtype != DType::kF32;
     OptimizerConfig config;
     const auto add = [&](const char* name, double work, const std::function<void()>& pass) {
-      const double ns = median_ns(quick, [&](int) {
+      const double ns = typical_ns(quick, [&](int) {
+        flush();
         const int64_t start = now_ns();
         pass();
         return now_ns() - start;
@@ -115,12 +122,21 @@ MeasuredOperations measure_operations(DType dtype, bool quick, World* world) {
   result.threads = compute_threads();
   result.ranks = world ? world->size() : 1;
   result.dtype = dtype_name(dtype);
-  for (const OpCase& each : calibration_cases(quick)) {
+  CacheFlush flush;
+  // Rounds lie seconds apart, so that a disturbance spoils one of them; the better one counts.
+  for (int round = 0; round < kRounds; ++round) {
+    MeasuredOperations again = result;
+    again.rows.clear();
+    for (const OpCase& each : calibration_cases(quick)) {
+      if (together) together->barrier();
+      measure_case(each, dtype, quick, flush, again);
+    }
     if (together) together->barrier();
-    measure_case(each, dtype, quick, result);
+    measure_passes(dtype, quick, flush, again);
+    if (round == 0) result.rows = again.rows;
+    for (size_t i = 0; i < result.rows.size(); ++i)
+      result.rows[i].ns = std::min(result.rows[i].ns, again.rows[i].ns);
   }
-  if (together) together->barrier();
-  measure_passes(dtype, quick, result);
   return result;
 }
 

@@ -15,7 +15,7 @@ struct MeasuredRow {
   bool backward = false;
   std::vector<double> features;  // as ops/op_features.h
   double work = 0;               // flops of products, bytes of other operations
-  double ns = 0;                 // median
+  double ns = 0;                 // typical, disturbances left out
 };
 
 // Measured with this many compute threads a rank while `ranks` ranks did the same.

@@ -122,24 +122,27 @@ EnginePlan plan_engine(const RunConfig& config, int ranks, const MeasuredMachine
     plan.notes.push_back("the next batch is there when it is asked for");
     plan.notes.insert(plan.notes.end(), costs.notes().begin(), costs.notes().end());
   } else {
-    plan.notes.push_back(
-        "without a profile: no times, and memory as if communication never lagged behind "
-        "(vitrine calibrate makes a profile)");
+    plan.notes.push_back("without a profile there are no times (vitrine calibrate makes one)");
   }
   for (int rank = 0; rank < ranks; ++rank) {
     const auto r = static_cast<size_t>(rank);
     const Schedule& schedule = schedules[r];
     EnginePlanRank row;
     row.rank = rank;
-    row.memory = engine_memory(
-        graph, strategy, schedule, profile ? time.ranks[r].order : prompt_order(schedule));
     const int64_t other_scratch = other_scratch_bytes(config, unrolls, schedule.blocks);
-    add_scratch(row.memory, other_scratch);
-    row.most_bytes = row.memory.peak_bytes;
-    for (const auto& order : {prompt_order(schedule), late_order(schedule)}) {
-      const EngineMemory other = engine_memory(graph, strategy, schedule, order);
-      row.most_bytes = std::max(row.most_bytes, other.peak_bytes + other_scratch);
-    }
+    const auto in_order = [&](const std::vector<ActionMoment>& order) {
+      EngineMemory memory = engine_memory(graph, strategy, schedule, order);
+      add_scratch(memory, other_scratch);
+      row.most_bytes = std::max(row.most_bytes, memory.peak_bytes);
+      return memory;
+    };
+    const EngineMemory prompt = in_order(prompt_order(schedule));
+    row.memory = in_order(late_order(schedule));
+    MemoryByCategory highest{};
+    for (size_t c = 0; c < highest.size(); ++c)
+      highest[c] = std::max(prompt.peak[c], row.memory.peak[c]);
+    if (prompt.peak_bytes > row.memory.peak_bytes) row.memory = prompt;
+    row.memory.peak = highest;
     row.peak_moment =
         row.memory.peak_action < 0
             ? "between steps"
@@ -212,7 +215,7 @@ std::string engine_plan_text(const EnginePlan& plan) {
   text += format(
       "  %-14s %10s\n", "all", format_bytes(static_cast<double>(full.memory.peak_bytes)).c_str());
   if (full.most_bytes > full.memory.peak_bytes) {
-    text += format("  %-14s %10s where communication lags behind as far as the schedule lets it\n",
+    text += format("  %-14s %10s in another order of communication\n",
                    "at most",
                    format_bytes(static_cast<double>(full.most_bytes)).c_str());
   }

@@ -15,13 +15,14 @@ namespace vitrine {
 
 struct EnginePlanRank {
   int rank = 0;
-  EngineMemory memory;      // in the order of the simulation; without a profile, in prompt order
+  // Of the prompt and the late order the fuller one, each category at the higher of both: compute
+  // threads take all processors, so that gathers run ahead while reductions lag behind (measured;
+  // the simulated order, which the timeline's samples follow, has it less).
+  EngineMemory memory;
   std::string peak_moment;  // "backward of body.2, micro-batch 0"
-  // The highest of that order, the prompt and the late one: what a rank needs where communication
-  // takes more time than was measured (a loaded machine).
-  int64_t most_bytes = 0;
-  TrafficCount traffic;  // of a step
-  double step_ns = 0;    // 0 without a profile
+  int64_t most_bytes = 0;   // the highest of the late, the prompt and the simulated order
+  TrafficCount traffic;     // of a step
+  double step_ns = 0;       // 0 without a profile
   EngineStepParts parts;
 };
 
@@ -39,7 +40,7 @@ struct EnginePlan {
 
 // Of one step of `config` on `ranks` local ranks (the mesh of `config` must be of as many). A world
 // model that is unrolled in phases is planned at its longest unroll, beside the scratch of the
-// others. `profile` null: memory alone, in the schedule's prompt order. Throws ConfigError for what
+// others. `profile` null: memory alone. Throws ConfigError for what
 // the engine would refuse, and for a profile that lacks what the plan needs.
 EnginePlan plan_engine(const RunConfig& config, int ranks, const MeasuredMachine* profile);
 
