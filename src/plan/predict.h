@@ -7,22 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "core/memory_ledger.h"
 #include "plan/block_cost.h"
 #include "plan/simulate.h"
+#include "plan/stage_memory.h"
 
 namespace vitrine {
-
-// Memory of the cards of one pipeline stage at its peak, in bytes.
-struct StageMemory {
-  MemoryByCategory bytes{};  // by MemoryCategory, at the peak
-  double context_bytes = 0;  // driver, libraries, communicators
-  double fragmentation_bytes = 0;
-  std::string peak_moment;  // "backward of the head, micro-batch 3 of 8, 4 in flight"
-  int in_flight = 1;        // micro-batches whose activations are alive at the peak
-  int64_t parameters = 0;   // elements on a card of the stage
-  double total() const;
-};
 
 struct StepTime {
   double step_ns = 0;

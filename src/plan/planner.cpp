@@ -1,0 +1,176 @@
+// The planner's parts: how blocks are cut into stages, what is recorded of their costs, the order
+// of each stage's work.
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/format.h"
+#include "plan/predict.h"
+
+namespace vitrine {
+
+std::vector<std::pair<int, int>> cut_positions(const ShardModel& model, int positions) {
+  const int count = static_cast<int>(model.blocks.size());
+  const auto kind = [&](int b) -> const ShardBlock& {
+    return model.kinds[static_cast<size_t>(model.blocks[static_cast<size_t>(b)])];
+  };
+  // What embeds stays with the first layer, what has no output with the last.
+  int first = 0, last = count;
+  if (count > 2) {
+    while (first < count && (kind(first).name == "embed" || kind(first).name == "patches")) ++first;
+    while (last > first && kind(last - 1).output_bytes == 0) --last;
+  }
+  const int layers = last - first;
+  // Where layers do not divide but layers, embedding and head together do, the ends count as layers
+  // (Megatron's account-for-embedding-and-loss-in-pipeline-split, BLOOM's "transformer|embedding").
+  const bool ends = first > 0 && last < count;
+  const bool with_ends = ends && layers % positions != 0 && (layers + 2) % positions == 0;
+  const int units = with_ends ? layers + 2 : layers;
+  if (positions > std::max(1, units)) {
+    throw ConfigError(format("%d pipeline stages x chunks for %d layers: at most one each; use %d",
+                             positions,
+                             layers,
+                             layers));
+  }
+  // What does not divide goes to the middle: the ends have the embedding and the head besides.
+  std::vector<int> share(static_cast<size_t>(positions), units / positions);
+  int rest = units % positions;
+  const int from = (positions - rest) / 2;
+  for (int i = from; rest > 0; ++i, --rest) ++share[static_cast<size_t>(i)];
+  if (with_ends) {
+    --share.front();
+    --share.back();
+  }
+  std::vector<std::pair<int, int>> cut;
+  int at = first;
+  for (int i = 0; i < positions; ++i) {
+    const int begin = i == 0 ? 0 : at;
+    at += share[static_cast<size_t>(i)];
+    cut.emplace_back(begin, i == positions - 1 ? count : at);
+  }
+  return cut;
+}
+
+Planner::Planner(ModelShape model, Cluster cluster)
+    : model_(std::move(model)), cluster_(std::move(cluster)) {}
+
+void Planner::set_efficiency(const Efficiency& efficiency) {
+  cluster_.efficiency = efficiency;
+  costs_.clear();
+}
+
+namespace {
+
+// The strategy with everything as by default that the costs of a block do not depend on: what is
+// forgotten here costs time, not correctness.
+ClusterStrategy cost_key(const ClusterStrategy& strategy) {
+  const ClusterStrategy plain;
+  ClusterStrategy s = strategy;
+  s.mesh.data = s.mesh.pipeline = 1;
+  s.zero_stage = plain.zero_stage;
+  s.shard_group = plain.shard_group;
+  s.global_batch = plain.global_batch;
+  s.pipeline = plain.pipeline;
+  s.interleave = plain.interleave;
+  s.optimizer_tier = s.gradient_tier = s.parameter_tier = s.activation_tier = Tier::kDevice;
+  s.quantized_gather = s.quantized_reduce = false;
+  s.overlap_reduce = s.overlap_gather = true;
+  s.reduce_each_micro_batch = plain.reduce_each_micro_batch;
+  return s;
+}
+
+// And that their tapes do not depend on.
+ClusterStrategy shape_key(const ClusterStrategy& strategy) {
+  ClusterStrategy s = strategy;
+  s.recompute = Recompute::kNone;
+  if (s.precision != Precision::kF32) s.precision = Precision::kBF16;
+  s.overlap_tensor = s.graphs = false;
+  s.attention_generation = 0;
+  return s;
+}
+
+}  // namespace
+
+const Planner::Blocks& Planner::blocks(const ClusterStrategy& s) {
+  const ClusterStrategy key = cost_key(s);
+  auto& entry = costs_[key];
+  if (!entry) {
+    auto& shard = shards_[shape_key(key)];
+    if (!shard) shard = std::make_shared<const ShardModel>(shard_model(model_, s));
+    auto made = std::make_shared<Blocks>();
+    made->shard = shard;
+    const CardModel card = card_model(cluster_, s);
+    for (const ShardBlock& block : shard->kinds) {
+      made->cost.push_back(block_cost(block, s, cluster_, card));
+    }
+    entry = std::move(made);
+  }
+  return *entry;
+}
+
+int pipeline_chunks(const ClusterStrategy& s) {
+  if (s.mesh.pipeline == 1) return 1;
+  if (s.pipeline == PipelineKind::kZbV) return 2;
+  return s.pipeline == PipelineKind::kInterleaved ? s.interleave : 1;
+}
+
+bool weight_gradients_apart(const ClusterStrategy& s) {
+  return s.mesh.pipeline > 1 &&
+         (s.pipeline == PipelineKind::kZbH1 || s.pipeline == PipelineKind::kZbH2 ||
+          s.pipeline == PipelineKind::kZbV);
+}
+
+PipelineOrders pipeline_orders(const ClusterStrategy& s, const PipelineTimes& times) {
+  if (s.pipeline == PipelineKind::kZbV && s.mesh.pipeline > 1) {
+    return zero_bubble_v_orders(times, 2 * s.mesh.pipeline);
+  }
+  PipelineOrders orders;
+  for (int stage = 0; stage < times.size.stages; ++stage) {
+    switch (s.mesh.pipeline == 1 ? PipelineKind::k1F1B : s.pipeline) {
+      case PipelineKind::kGPipe:
+        orders.push_back(gpipe_order(times.size, stage));
+        break;
+      case PipelineKind::kZbH1:
+        orders.push_back(zero_bubble_order(times.size, stage, false));
+        break;
+      case PipelineKind::kZbH2:
+        orders.push_back(zero_bubble_order(times.size, stage, true));
+        break;
+      case PipelineKind::kInterleaved:
+        orders.push_back(interleaved_order(times.size, stage));
+        break;
+      default:
+        orders.push_back(one_f_one_b_order(times.size, stage));
+    }
+  }
+  return orders;
+}
+
+PipelineResult Planner::timeline(const ClusterStrategy& s) {
+  check_strategy(s, model_, cluster_);
+  const Blocks& costs = blocks(s);
+  const int p = s.mesh.pipeline, chunks = pipeline_chunks(s);
+  const bool apart = weight_gradients_apart(s);
+  PipelineTimes times;
+  times.size = {p, chunks, static_cast<int>(s.accumulation())};
+  times.v_shaped = s.pipeline == PipelineKind::kZbV && p > 1;
+  const auto cut = cut_positions(*costs.shard, p * chunks);
+  for (int stage = 0; stage < p; ++stage) {
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+      ChunkTimes c;
+      const auto [begin, stop] =
+          cut[static_cast<size_t>(pipeline_position(times.size, stage, chunk, times.v_shaped))];
+      for (int b = begin; b < stop; ++b) {
+        const BlockCost& cost =
+            costs.cost[static_cast<size_t>(costs.shard->blocks[static_cast<size_t>(b)])];
+        c.forward += cost.forward_ns();
+        const double weight = cost.backward_weight.total();
+        c.backward += cost.backward_ns() - (apart ? weight : 0);
+        c.weight += apart ? weight : 0;
+      }
+      times.chunk.push_back(c);
+    }
+  }
+  return simulate_pipeline(times, pipeline_orders(s, times), true);
+}
+
+}  // namespace vitrine
