@@ -16,8 +16,9 @@ enum class Tier : uint8_t { kDevice, kHost, kDisk };
 enum class PipelineKind : uint8_t { kGPipe, k1F1B, kInterleaved, kZbH1, kZbH2, kZbV };
 // kFramework: logits, an fp32 copy and log-probabilities beside each other (10 bytes an element at
 // the peak); kInPlace: an fp32 copy that becomes its own gradient (Megatron's, 6); kFused: one
-// kernel on the logits themselves (FlashAttention's, Liger's: 2).
-enum class LossForm : uint8_t { kFramework, kInPlace, kFused };
+// kernel on the logits themselves (FlashAttention's, Liger's: 2); kGathered: as kFramework, after
+// every tensor rank has gathered the logits of the whole vocabulary.
+enum class LossForm : uint8_t { kFramework, kInPlace, kFused, kGathered };
 // Of matrix products; sums, norms and losses are in bf16 or fp32.
 enum class Precision : uint8_t { kF32, kF16, kBF16, kF8, kF4 };
 

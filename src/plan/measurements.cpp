@@ -115,6 +115,9 @@ void zero_deepspeed(Measurement& m, const std::string& notes, const std::string&
   m.strategy.gathers_per_block = 4;
 }
 void aleph(Measurement& m, const std::string& notes, const std::string&) {
+  // Their models have 128,000 tokens (the rows' step time x TFLOP/s agrees with it, not with
+  // 32,000).
+  m.model.vocab = 128000;
   m.strategy.flash_attention = contains(notes, "flash");
   m.strategy.attention_generation = contains(notes, "flash_attention2") ? 2 : 1;
   m.strategy.fused = false;
@@ -122,7 +125,8 @@ void aleph(Measurement& m, const std::string& notes, const std::string&) {
   m.strategy.fused_softmax = !contains(notes, "kernel: torch");
   m.strategy.all_reduce_gradients = true;
   m.strategy.gate_apart = true;
-  m.strategy.loss_form = LossForm::kInPlace;
+  m.strategy.loss_form = LossForm::kGathered;
+  m.strategy.keep_stage_outputs = true;
   m.strategy.gradient_bytes = 2;
   m.strategy.zero_stage = 1;
   m.strategy.overlap_reduce = m.strategy.overlap_gather = false;
@@ -155,11 +159,26 @@ void torchtitan(Measurement& m, const std::string& notes, const std::string&) {
   m.strategy.overlap_tensor = contains(notes, "AsyncTP");
 }
 void llmq(Measurement& m, const std::string& notes, const std::string&) {
-  // Two bytes for each moment and gradient; states in bf16; logits in chunks.
+  // Two bytes for each moment and gradient; states in bf16; logits in chunks, in place.
   m.strategy.gradient_bytes = m.strategy.reduce_bytes = 2;
   m.strategy.moment_bytes = 4;
   m.strategy.master_bytes = contains(notes, "offload-master") ? 4 : 0;
-  m.strategy.loss_chunk_rows = 4096;
+  m.strategy.loss_form = LossForm::kFused;
+  const size_t chunks_at = notes.find("--lmhead-chunks=");
+  if (chunks_at != std::string::npos) {
+    const long chunks = std::strtol(notes.c_str() + chunks_at + 16, nullptr, 10);
+    if (chunks > 1) {
+      m.strategy.loss_chunk_rows =
+          std::max<int64_t>(1, m.strategy.micro_batch * m.strategy.sequence / chunks);
+    }
+  }
+  // On one card, sharding means that the host has the other part.
+  if (m.strategy.world() == 1 && contains(notes, "--shard-weights")) {
+    m.strategy.parameter_tier = Tier::kHost;
+  }
+  if (m.strategy.world() == 1 && contains(notes, "--shard-gradients")) {
+    m.strategy.gradient_tier = Tier::kHost;
+  }
   m.strategy.graphs = false;
 }
 void nemo(Measurement& m, const std::string& notes, const std::string&) {
@@ -404,6 +423,7 @@ Measurement measurement(const Row& row) {
     throw Refuse{"it failed for a reason other than memory"};
   }
   m.memory_bytes = row.number("measured_mem_GB", 0) * 1073741824.0;
+  m.memory_by_arithmetic = contains(notes, "figure values");
   m.step_s = row.number("measured_step_s", 0);
   if (m.step_s == 0 && !m.out_of_memory) {
     const double batch = static_cast<double>(s.global_batch), seq = static_cast<double>(s.sequence);

@@ -29,10 +29,12 @@ struct Measurement {
   ModelShape model;
   Cluster cluster;
   ClusterStrategy strategy;
-  Efficiency prior;            // of the group, before any measurement
-  std::string group;           // accelerator and era that share fitted constants
-  double step_s = 0;           // 0: not measured (or not to be derived)
-  double memory_bytes = 0;     // peak of the fullest card; 0: not measured
+  Efficiency prior;         // of the group, before any measurement
+  std::string group;        // accelerator and era that share fitted constants
+  double step_s = 0;        // 0: not measured (or not to be derived)
+  double memory_bytes = 0;  // peak of the fullest card; 0: not measured
+  // `memory_bytes` is itself arithmetic: states and activations alone, no buffers and no overheads.
+  bool memory_by_arithmetic = false;
   bool out_of_memory = false;  // it was tried and did not fit
   bool ran = false;            // it did, and its layout says whether it recomputed
   bool single_gpu() const { return strategy.world() == 1; }

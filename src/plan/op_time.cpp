@@ -195,7 +195,8 @@ OpTime op_time(const CardModel& card, const Tape& tape, const TapeNode& node) {
       t.backward_launches += 1;
     }
     if (name == "lm_loss" || name == "linear_cross_entropy") {
-      const double logits = rows * n;
+      const double seen = node.attrs.integer("form", 0) == 3 ? node.attrs.number("ranks", 1) : 1;
+      const double logits = rows * n * seen;
       const double passes = card.fused ? 1.0 : 2.0;
       const bool chunked = node.attrs.integer("chunk_rows", 0) > 0;
       t.forward_ns += memory_ns(card, logits * 10 * passes);

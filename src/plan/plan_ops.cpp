@@ -191,13 +191,22 @@ OpSignature infer_lm_loss(const Attrs& attrs, Types in) {
   OpSignature g{.out = {{Shape{1}, DType::kF32}}, .saved = {{Shape{rows}, DType::kF32}}};
   if (chunk == 0) {
     const int64_t form = attrs.integer("form", 0);  // LossForm
+    if (form == 3) {
+      const int64_t whole_vocabulary = vocabulary * attrs.integer("ranks", 1);
+      g.saved.push_back({Shape{rows, whole_vocabulary}, in[0].dtype});
+      g.saved.push_back({Shape{rows, whole_vocabulary}, DType::kF32});
+      g.forward_workspace = g.backward_workspace = rows * whole_vocabulary * 8;
+      return g;
+    }
     g.saved.push_back({Shape{rows, vocabulary}, form == 2 ? in[0].dtype : DType::kF32});
     g.forward_workspace = g.backward_workspace = rows * vocabulary *
                                                  (form == 2   ? 0
                                                   : form == 1 ? narrow
                                                               : narrow + 4);
   } else {
-    g.forward_workspace = g.backward_workspace = std::min(chunk, rows) * vocabulary * (narrow + 4);
+    const int64_t fused = attrs.integer("form", 0) == 2 ? 0 : 4;
+    g.forward_workspace = g.backward_workspace =
+        std::min(chunk, rows) * vocabulary * (narrow + fused);
   }
   return g;
 }
@@ -312,6 +321,10 @@ NodeTraffic node_traffic(const OpDef& op, const Attrs& attrs, Types in) {
                             attrs.number("context");
     both(PlanGroup::kContext, C::kRing, C::kRing, whole_kv);
     t.backward_bytes = 2 * whole_kv;
+  } else if (op.name == "lm_loss" && attrs.integer("ranks", 1) > 1 &&
+             attrs.integer("form", 0) == 3) {
+    const double logits = number(in[0].shape.rows() * in[1].shape[0]) * attrs.number("ranks");
+    both(PlanGroup::kTensor, C::kAllGather, C::kNone, 2 * logits);
   } else if (op.name == "lm_loss" && attrs.integer("ranks", 1) > 1) {
     // Maximum and sum of every row.
     const double rows = number(in[0].shape.rows()) * 4;

@@ -26,7 +26,7 @@ Prediction Planner::predict(const ClusterStrategy& s, StepPieces& pieces) {
   const Blocks& costs = blocks(s);
   Prediction out;
   out.memory = memory_of(costs, s);
-  out.capacity_bytes = real(cluster_.card->memory_bytes);
+  out.capacity_bytes = usable_bytes(*cluster_.card);
   for (size_t i = 0; i < out.memory.size(); ++i) {
     if (out.memory[i].total() > out.memory[static_cast<size_t>(out.fullest_stage)].total()) {
       out.fullest_stage = static_cast<int>(i);
@@ -117,7 +117,8 @@ Prediction Planner::predict(const ClusterStrategy& s, StepPieces& pieces) {
         work[at] += cost.backward_input;
         work[at] += cost.backward_weight;
         work[at] += cost.recompute;
-        par[at].dense += block.parameters - block.frozen_parameters;
+        par[at].dense +=
+            block.parameters - block.frozen_parameters - (p == 1 ? block.tied_parameters : 0);
         par[at].expert += block.expert_parameters;
         par[at].frozen += block.frozen_parameters;
         par[at].largest_block =

@@ -120,6 +120,10 @@ bool weight_gradients_apart(const ClusterStrategy& strategy);
 // Each stage's work in its order, for times.size.micros micro-batches.
 PipelineOrders pipeline_orders(const ClusterStrategy& strategy, const PipelineTimes& times);
 
+// Bytes of a card that a job can use before its own context: makers sell GB and mean GiB, of which
+// the driver keeps about 1 % ("80 GB" A100: 79.15 GiB, "141 GB" H200: 139.8 GiB for the framework).
+double usable_bytes(const Accelerator& card);
+
 // Blocks of each position (stage x chunk): transformer layers as even as they go, what embeds first
 // and the head last; pairs [begin, end) of ShardModel::blocks.
 std::vector<std::pair<int, int>> cut_positions(const ShardModel& model, int positions);

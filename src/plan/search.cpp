@@ -115,7 +115,7 @@ struct Enumerator {
       return true;  // nothing that offload would mend
     }
     ++result.considered;
-    const double capacity = real(planner.cluster().card->memory_bytes);
+    const double capacity = usable_bytes(*planner.cluster().card);
     if (c.memory_bytes <= capacity) {
       fit.push_back(c);
       return true;

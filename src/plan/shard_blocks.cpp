@@ -343,6 +343,7 @@ ShardBlock Recorder::head() {
                       {normed, w, tape.input("targets")});
   });
   block.output_bytes = 0;
+  if (m_.tied_embeddings) block.tied_parameters = ceil_div(m_.vocab, t_) * k.hidden;
   return block;
 }
 

@@ -18,6 +18,7 @@ struct ShardBlock {
   int64_t parameters = 0;         // elements on this rank, experts left out
   int64_t expert_parameters = 0;  // elements of this rank's experts
   int64_t frozen_parameters = 0;  // of `parameters`: without gradient and state
+  int64_t tied_parameters = 0;    // of `parameters`: the embedding's, where one rank has both
   int64_t output_bytes = 0;       // of one micro-batch, handed to the next block and kept for it
   bool trains = true;
 };

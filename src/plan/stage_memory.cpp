@@ -11,8 +11,9 @@ namespace {
 
 // Blocks that ZeRO-3 holds gathered at once: the one in use and the one fetched ahead.
 constexpr int kGatheredBlocks = 2;
-// Of what is allocated, what the allocator cannot use between blocks.
-constexpr double kFragmentation = 0.03;
+// Of what comes and goes within a step, what the allocator cannot use between its blocks. States lie
+// in few large blocks from the start.
+constexpr double kFragmentation = 0.11;
 // Buffers of one communicator of NCCL on a card.
 constexpr double kCommunicatorBytes = 200e6;
 
@@ -41,6 +42,10 @@ int in_flight(const ClusterStrategy& s, int stage) {
 }
 
 }  // namespace
+
+double usable_bytes(const Accelerator& card) {
+  return real(card.memory_bytes) * 1.073741824 * 0.99;
+}
 
 double StageMemory::total() const {
   double sum = context_bytes + fragmentation_bytes;
@@ -71,7 +76,7 @@ std::vector<StageMemory> Planner::memory(const ClusterStrategy& strategy) {
 
 bool Planner::fits(const ClusterStrategy& strategy) {
   for (const StageMemory& stage : memory(strategy)) {
-    if (stage.total() > real(cluster_.card->memory_bytes)) return false;
+    if (stage.total() > usable_bytes(*cluster_.card)) return false;
   }
   return true;
 }
@@ -98,7 +103,8 @@ std::vector<StageMemory> Planner::memory_of(const Blocks& costs, const ClusterSt
         const auto kind = static_cast<size_t>(costs.shard->blocks[static_cast<size_t>(b)]);
         const ShardBlock& block = costs.shard->kinds[kind];
         const BlockCost& cost = costs.cost[kind];
-        par.dense += block.parameters - block.frozen_parameters;
+        par.dense +=
+            block.parameters - block.frozen_parameters - (p == 1 ? block.tied_parameters : 0);
         par.expert += block.expert_parameters;
         par.frozen += block.frozen_parameters;
         par.largest_block = std::max(par.largest_block, block.parameters + block.expert_parameters);
@@ -121,7 +127,11 @@ std::vector<StageMemory> Planner::memory_of(const Blocks& costs, const ClusterSt
       }
     }
     const int flight = in_flight(s, stage);
-    const double whole = kept * flight / chunks;
+    double whole = kept * flight / chunks;
+    if (s.keep_stage_outputs && stage + 1 < p) {
+      const auto middle = static_cast<size_t>(costs.shard->blocks[costs.shard->blocks.size() / 2]);
+      whole += real(costs.shard->kinds[middle].output_bytes) * flight;
+    }
     const double head_flight =
         s.pipeline == PipelineKind::kGPipe && p > 1 ? real(s.accumulation()) : 1;
     const bool head_peak = head_kept * head_flight + head_scratch > scratch;
@@ -175,7 +185,12 @@ std::vector<StageMemory> Planner::memory_of(const Blocks& costs, const ClusterSt
          {s.mesh.tensor, s.mesh.context, s.mesh.data, s.mesh.pipeline, s.expert}) {
       if (degree > 1) memory.context_bytes += kCommunicatorBytes;
     }
-    memory.fragmentation_bytes = kFragmentation * (memory.total() - memory.context_bytes);
+    const auto held = [&](MemoryCategory category) {
+      return real(memory.bytes[static_cast<size_t>(category)]);
+    };
+    memory.fragmentation_bytes =
+        kFragmentation * (held(MemoryCategory::kActivations) + held(MemoryCategory::kWorkspace) +
+                          held(MemoryCategory::kGathered) + held(MemoryCategory::kCommunication));
     memory.peak_moment = format("backward of %s%s, %d micro-batch%s in flight",
                                 head_peak ? head_name.c_str() : scratch_name.c_str(),
                                 chunks > 1 ? " (chunks counted)" : "",

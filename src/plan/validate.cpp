@@ -182,6 +182,14 @@ Validation validate(const Measurements& measurements, const ValidateOptions& opt
       }
     }
     if (m.memory_bytes > 0) {
+      const MemoryByCategory& b = p.memory[static_cast<size_t>(p.fullest_stage)].bytes;
+      const auto of = [&](MemoryCategory category) {
+        return static_cast<double>(b[static_cast<size_t>(category)]);
+      };
+      if (m.memory_by_arithmetic) {
+        predicted.memory_bytes = of(MemoryCategory::kParameters) + of(MemoryCategory::kGradients) +
+                                 of(MemoryCategory::kOptimizer) + of(MemoryCategory::kActivations);
+      }
       const double error = predicted.memory_bytes / m.memory_bytes - 1;
       memory.push_back(error);
       memory_by_source[m.source].push_back(error);
