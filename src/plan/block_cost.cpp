@@ -83,7 +83,8 @@ Kept kept_slots(const Tape& tape, Recompute policy) {
           // Statistics of a row are small and kept.
           const TensorType& type = tape.slots()[static_cast<size_t>(slot)].type;
           const TensorType& out = tape.slots()[static_cast<size_t>(node.out.back())].type;
-          if (type.shape.elements() * 4 >= out.shape.elements()) kept.slot[static_cast<size_t>(slot)] = false;
+          if (type.shape.elements() * 4 >= out.shape.elements())
+            kept.slot[static_cast<size_t>(slot)] = false;
         }
         read(node.in[0]);
       }

@@ -14,6 +14,10 @@ namespace vitrine {
 enum class Recompute : uint8_t { kNone, kSelective, kFull };
 enum class Tier : uint8_t { kDevice, kHost, kDisk };
 enum class PipelineKind : uint8_t { kGPipe, k1F1B, kInterleaved, kZbH1, kZbH2, kZbV };
+// kFramework: logits, an fp32 copy and log-probabilities beside each other (10 bytes an element at
+// the peak); kInPlace: an fp32 copy that becomes its own gradient (Megatron's, 6); kFused: one
+// kernel on the logits themselves (FlashAttention's, Liger's: 2).
+enum class LossForm : uint8_t { kFramework, kInPlace, kFused };
 // Of matrix products; sums, norms and losses are in bf16 or fp32.
 enum class Precision : uint8_t { kF32, kF16, kBF16, kF8, kF4 };
 
@@ -84,9 +88,8 @@ struct ClusterStrategy {
   int gathers_per_block = 1;
   // Gate and up are two products, each with its own communication in a tensor group.
   bool gate_apart = false;
-  // Cross-entropy in place on its fp32 logits (Megatron's); else log-probabilities or gradients lie
-  // beside them.
-  bool loss_in_place = false;
+  // How the loss keeps its logits.
+  LossForm loss_form = LossForm::kFramework;
   // A stage keeps what it sent on until its backward (DeepSpeed's pipeline engine).
   bool keep_stage_outputs = false;
 

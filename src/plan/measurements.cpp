@@ -91,7 +91,7 @@ void megatron_2021(Measurement& m, const std::string&, const std::string&) {
   // the last backward.
   m.model.stack.dropout = 0.1;
   m.strategy.flash_attention = false;
-  m.strategy.loss_in_place = true;
+  m.strategy.loss_form = LossForm::kInPlace;
   m.strategy.overlap_reduce = m.strategy.overlap_gather = false;
 }
 void megatron_deepspeed(Measurement& m, const std::string& notes, const std::string& source) {
@@ -121,7 +121,8 @@ void aleph(Measurement& m, const std::string& notes, const std::string&) {
   m.strategy.fused_norm = contains(notes, "RMS kernel");
   m.strategy.fused_softmax = !contains(notes, "kernel: torch");
   m.strategy.all_reduce_gradients = true;
-  m.strategy.gate_apart = m.strategy.loss_in_place = true;
+  m.strategy.gate_apart = true;
+  m.strategy.loss_form = LossForm::kInPlace;
   m.strategy.gradient_bytes = 2;
   m.strategy.zero_stage = 1;
   m.strategy.overlap_reduce = m.strategy.overlap_gather = false;
@@ -135,6 +136,7 @@ void mosaic(Measurement& m, const std::string& notes, const std::string& source)
   m.strategy.reduce_bytes = contains(notes, "PURE") ? 2 : 4;
   m.strategy.fused = false;
   m.strategy.attention_generation = 1;  // Triton's port of the first
+  m.strategy.loss_form = LossForm::kFused;
   m.model.positions = 0;
   // "A100 40GB with 1600 Gbps node-node interconnect": of the node.
   const size_t at = source.find(" Gbps");
@@ -166,7 +168,7 @@ void nemo(Measurement& m, const std::string& notes, const std::string&) {
   if (m.strategy.zero_stage != 3) m.strategy.zero_stage = 1;
   if (m.strategy.zero_stage == 3) fsdp(m);
   m.strategy.reduce_bytes = 4;
-  m.strategy.loss_in_place = true;
+  m.strategy.loss_form = LossForm::kInPlace;
   (void)notes;
 }
 void oneflow(Measurement& m, const std::string&, const std::string&) {

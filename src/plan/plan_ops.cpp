@@ -190,9 +190,12 @@ OpSignature infer_lm_loss(const Attrs& attrs, Types in) {
   const int64_t narrow = static_cast<int64_t>(dtype_bytes(in[0].dtype));
   OpSignature g{.out = {{Shape{1}, DType::kF32}}, .saved = {{Shape{rows}, DType::kF32}}};
   if (chunk == 0) {
-    g.saved.push_back({Shape{rows, vocabulary}, DType::kF32});
-    const int64_t beside = attrs.integer("in_place", 0) == 1 ? 0 : 4;
-    g.forward_workspace = g.backward_workspace = rows * vocabulary * (narrow + beside);
+    const int64_t form = attrs.integer("form", 0);  // LossForm
+    g.saved.push_back({Shape{rows, vocabulary}, form == 2 ? in[0].dtype : DType::kF32});
+    g.forward_workspace = g.backward_workspace = rows * vocabulary *
+                                                 (form == 2   ? 0
+                                                  : form == 1 ? narrow
+                                                              : narrow + 4);
   } else {
     g.forward_workspace = g.backward_workspace = std::min(chunk, rows) * vocabulary * (narrow + 4);
   }

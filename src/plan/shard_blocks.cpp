@@ -339,7 +339,7 @@ ShardBlock Recorder::head() {
     return tape.apply("lm_loss",
                       {{"ranks", static_cast<double>(t_)},
                        {"chunk_rows", static_cast<double>(s_.loss_chunk_rows)},
-                       {"in_place", s_.loss_in_place ? 1.0 : 0.0}},
+                       {"form", static_cast<double>(s_.loss_form)}},
                       {normed, w, tape.input("targets")});
   });
   block.output_bytes = 0;
