@@ -1,10 +1,12 @@
 // vitrine plan: will it fit, how fast, which strategy.
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "cli/commands.h"
 #include "cli/plan_options.h"
+#include "cli/plan_ranks.h"
 #include "core/error.h"
 #include "core/format.h"
 #include "core/json.h"
@@ -16,7 +18,6 @@
 #include "plan/strategy_json.h"
 #include "plan/unfold.h"
 #include "report/report.h"
-#include "timeline/chrome_writer.h"
 
 namespace vitrine {
 namespace {
@@ -32,10 +33,14 @@ const char* const kFooter =
     "  vitrine plan llama3-405b --gpus 16384xH100 --seq 8192 --global-batch 2048 --search\n"
     "  vitrine plan config.json --gpus 8xA100 --deepspeed ds_config.json --emit megatron\n"
     "  vitrine plan compare-cards llama3-8b --cards H100,H200,MTT-S4000 --gpus 8\n"
+    "  vitrine plan examples/tiny_lm.json --ranks 2 --profile profile.json   # CPU ranks, this "
+    "machine\n"
     "docs/howto/plan.md explains the figures, docs/formats/plan.md the JSON.";
 
 struct Arguments {
   PlanOptions job;
+  std::optional<int> ranks;
+  std::vector<std::string> sets;
   bool search = false, json = false;
   size_t top = 10;
   std::string emit, timeline, estimator, report;
@@ -82,25 +87,6 @@ int print_emitted(const PlanJob& job, const std::string& what) {
   for (const std::string& note : emitted.notes) std::fprintf(stderr, "note: %s\n", note.c_str());
   std::printf("%s\n", emitted.text.c_str());
   return 0;
-}
-
-// One file a pipeline stage: PATH itself, or "name.rank8.json.gz" for the first rank of each.
-void write_timelines(Planner& planner, const ClusterStrategy& strategy, const std::string& path) {
-  const bool zipped = path.ends_with(".gz");
-  const std::string bare = path.substr(0, path.size() - (zipped ? 3 : 0));
-  if (!bare.ends_with(".json")) {
-    throw UsageError("--timeline " + path + ": expected a name that ends in .json or .json.gz");
-  }
-  const std::string stem = bare.substr(0, bare.size() - 5);
-  const std::vector<RankTimeline> timelines = predicted_timelines(planner, strategy);
-  for (const RankTimeline& timeline : timelines) {
-    const std::string name =
-        timelines.size() == 1
-            ? path
-            : format("%s.rank%d.json%s", stem.c_str(), timeline.rank, zipped ? ".gz" : "");
-    write_chrome_trace(timeline, name);
-    std::fprintf(stderr, "%s\n", name.c_str());
-  }
 }
 
 void write_page(const PlanJob& job,
@@ -158,7 +144,14 @@ int compare(const Arguments& a, const std::string& names) {
   return 0;
 }
 
-int plan(const Arguments& a) {
+int plan(const Arguments& a, const CLI::App& command) {
+  if (a.ranks) {
+    return print_plan_of_ranks({a.job.model, a.job.profile, a.timeline, *a.ranks, a.sets, a.json},
+                               command);
+  }
+  if (!a.sets.empty()) {
+    throw UsageError("--set overrides keys of a run file that is planned with --ranks");
+  }
   if (a.top < 1) throw UsageError("--top 0: is at least 1");
   if (!a.estimator.empty()) return print_estimator(a);
   SearchSpace space;
@@ -177,7 +170,10 @@ int plan(const Arguments& a) {
   if (!any && !a.timeline.empty()) {
     throw ConfigError("no strategy fits, so that there is no timeline to write");
   }
-  if (!a.timeline.empty()) write_timelines(planner, job.strategy, a.timeline);
+  if (!a.timeline.empty()) {
+    check_timeline_name(a.timeline);  // before the steps are unfolded
+    write_timelines(predicted_timelines(planner, job.strategy), a.timeline);
+  }
   Prediction prediction;
   std::vector<PlanChange> changes;
   if (any) {
@@ -225,6 +221,8 @@ void add_plan(CLI::App& app, CommandAction& action) {
       "plan", "Predict memory and time of a training job before it runs; find the best strategy");
   command->add_option("model", a->job.model, "What to train");
   command->add_option("--gpus", a->job.gpus, "How many of which card, as in 64xH100");
+  command->add_option("--ranks", a->ranks, "Instead: CPU ranks of this machine for a run file");
+  command->add_option("--set", a->sets, "With --ranks: override one key (repeatable)");
   a->job.add_to(command);
   command->add_flag("--search", a->search, "Try all strategies; options hold a part of them fixed");
   command->add_option("--top", a->top, "Strategies listed by --search")->capture_default_str();
@@ -238,7 +236,7 @@ void add_plan(CLI::App& app, CommandAction& action) {
   command->add_flag("--json", a->json, "Print JSON for programs instead of text");
   command->footer(kFooter);
   command->callback([a, command, &action] {
-    if (command->get_subcommands().empty()) action = [a] { return plan(*a); };
+    if (command->get_subcommands().empty()) action = [a, command] { return plan(*a, *command); };
   });
   auto b = std::make_shared<Arguments>();
   auto cards = std::make_shared<std::string>();
