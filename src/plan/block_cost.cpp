@@ -28,12 +28,20 @@ double waiting_for_host(double busy, double issue) {
   return longest * std::cbrt(1 + ratio * ratio * ratio) - busy;
 }
 
+// Whether the policy keeps every second of such products.
+bool half_kept(const ClusterStrategy& strategy, const TapeNode& node) {
+  return strategy.recompute == Recompute::kSelective && strategy.keep_products &&
+         (node.op->name == "linear" || node.op->name == "grouped_linear");
+}
+
 // Which slots the backward reads, and which nodes run again for it.
 struct Kept {
   std::vector<bool> slot, again;
 };
 
-Kept kept_slots(const Tape& tape, Recompute policy) {
+Kept kept_slots(const Tape& tape, const ClusterStrategy& strategy) {
+  const Recompute policy = strategy.recompute;
+  const bool keep_products = strategy.keep_products, recompute_mlp = strategy.recompute_mlp;
   Kept kept;
   kept.slot.assign(tape.slots().size(), false);
   kept.again.assign(tape.nodes().size(), false);
@@ -65,6 +73,21 @@ Kept kept_slots(const Tape& tape, Recompute policy) {
   }
   if (policy == Recompute::kFull) {
     std::fill(kept.again.begin(), kept.again.end(), true);
+  } else if (policy == Recompute::kSelective && keep_products) {
+    std::fill(kept.slot.begin(), kept.slot.end(), false);
+    for (size_t n = 0; n < tape.nodes().size(); ++n) {
+      const TapeNode& node = tape.nodes()[n];
+      // Of products that are counted as one here (queries, keys and values; gate and up) every
+      // second is kept: half the bytes, and half the time again.
+      const bool product = node.op->name == "linear" || node.op->name == "grouped_linear";
+      const bool attention = node.op->name == "flash_attention";
+      const bool keep = attention || product || node.op->name == "lm_loss";
+      kept.again[n] = !keep || product;
+      if (!keep) continue;
+      for (const int slot : node.out) read(slot);
+      for (const int slot : node.saved) read(slot);
+    }
+    for (size_t i = 0; i < tape.inputs().size(); ++i) read(static_cast<int>(i));
   } else if (policy == Recompute::kSelective) {
     for (size_t n = 0; n < tape.nodes().size(); ++n) {
       const TapeNode& node = tape.nodes()[n];
@@ -86,7 +109,13 @@ Kept kept_slots(const Tape& tape, Recompute policy) {
           if (type.shape.elements() * 4 >= out.shape.elements())
             kept.slot[static_cast<size_t>(slot)] = false;
         }
-        read(node.in[0]);
+        const int source = tape.slots()[static_cast<size_t>(node.in[0])].producer;
+        if (recompute_mlp && is_activation(node.op->name) && source >= 0) {
+          kept.slot[static_cast<size_t>(node.in[0])] = false;
+          kept.again[static_cast<size_t>(source)] = true;
+        } else {
+          read(node.in[0]);
+        }
       }
     }
   }
@@ -109,7 +138,7 @@ BlockCost block_cost(const ShardBlock& block,
                      const Cluster& cluster,
                      const CardModel& card) {
   const Tape& tape = *block.tape;
-  const Kept kept = kept_slots(tape, strategy.recompute);
+  const Kept kept = kept_slots(tape, strategy);
   const bool full = strategy.recompute == Recompute::kFull && block.output_bytes > 0;
   const GroupPlace tensor = place_group(cluster, strategy.mesh.tensor, 1);
   const GroupPlace context = place_group(cluster, strategy.mesh.context, strategy.mesh.tensor);
@@ -138,8 +167,9 @@ BlockCost block_cost(const ShardBlock& block,
       cost.flops += t.backward_flops;
     }
     if (again) {
-      cost.recompute.compute[c] += t.forward_ns;
-      recompute_busy += t.forward_ns;
+      const double share = half_kept(strategy, node) ? 0.5 : 1;
+      cost.recompute.compute[c] += t.forward_ns * share;
+      recompute_busy += t.forward_ns * share;
       recompute_launches += t.forward_launches;
       cost.flops += t.forward_flops;
     }
@@ -197,7 +227,9 @@ BlockCost block_cost(const ShardBlock& block,
     if (slot.kind == SlotKind::kInput) {
       cost.input_bytes += slot.type.bytes();
     } else if (slot.kind != SlotKind::kParameter && slot.output < 0) {
-      cost.kept_bytes += slot.type.bytes();
+      const bool half = slot.producer >= 0 &&
+                        half_kept(strategy, tape.nodes()[static_cast<size_t>(slot.producer)]);
+      cost.kept_bytes += slot.type.bytes() / (half ? 2 : 1);
     }
   }
   if (full && block.trains) {

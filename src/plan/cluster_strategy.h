@@ -93,6 +93,13 @@ struct ClusterStrategy {
   LossForm loss_form = LossForm::kFramework;
   // A stage keeps what it sent on until its backward (DeepSpeed's pipeline engine).
   bool keep_stage_outputs = false;
+  // Selective recomputation keeps attention and every second product and runs the rest again
+  // (TorchTitan's "selective op").
+  bool keep_products = false;
+  // Selective recomputation also runs the MLP's first product again (LLMQ's --recompute-ffn).
+  bool recompute_mlp = false;
+  // Memory is laid out once: nothing is lost between blocks.
+  bool arena = false;
 
   auto operator<=>(const ClusterStrategy&) const = default;
 

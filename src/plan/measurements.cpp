@@ -157,6 +157,7 @@ void torchtitan(Measurement& m, const std::string& notes, const std::string&) {
   m.strategy.attention_generation = 2;
   m.strategy.sequence_parallel = m.strategy.mesh.tensor > 1;
   m.strategy.overlap_tensor = contains(notes, "AsyncTP");
+  m.strategy.keep_products = !contains(notes, "selective layer");
 }
 void llmq(Measurement& m, const std::string& notes, const std::string&) {
   // Two bytes for each moment and gradient; states in bf16; logits in chunks, in place.
@@ -164,6 +165,8 @@ void llmq(Measurement& m, const std::string& notes, const std::string&) {
   m.strategy.moment_bytes = 4;
   m.strategy.master_bytes = contains(notes, "offload-master") ? 4 : 0;
   m.strategy.loss_form = LossForm::kFused;
+  m.strategy.arena = true;
+  m.strategy.recompute_mlp = contains(notes, "--recompute-ffn");
   const size_t chunks_at = notes.find("--lmhead-chunks=");
   if (chunks_at != std::string::npos) {
     const long chunks = std::strtol(notes.c_str() + chunks_at + 16, nullptr, 10);
@@ -339,7 +342,8 @@ std::string card_name(const std::string& text) {
   if (contains(text, "V100-32GB")) return "V100-32GB";
   if (contains(text, "V100")) return "V100-16GB";
   if (text == "A100") return "A100-80GB";
-  if (text.starts_with("H100-9")) return "H100";
+  if (text.starts_with("H100-96")) return "H100-96GB";
+  if (text.starts_with("H100-94")) return "H100-94GB";
   if (text.starts_with("H100-SXM")) return "H100";
   return text;
 }
@@ -347,6 +351,7 @@ std::string card_name(const std::string& text) {
 std::string family_of(const std::string& card) {
   if (card.starts_with("A100")) return "A100";
   if (card.starts_with("V100")) return "V100";
+  if (card.starts_with("H100")) return "H100";
   return card;
 }
 

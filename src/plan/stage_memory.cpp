@@ -11,9 +11,9 @@ namespace {
 
 // Blocks that ZeRO-3 holds gathered at once: the one in use and the one fetched ahead.
 constexpr int kGatheredBlocks = 2;
-// Of what comes and goes within a step, what the allocator cannot use between its blocks. States lie
-// in few large blocks from the start.
-constexpr double kFragmentation = 0.11;
+// Of what comes and goes within a step, what the allocator cannot use between its blocks. States
+// lie in few large blocks from the start.
+constexpr double kFragmentation = 0.12;
 // Buffers of one communicator of NCCL on a card.
 constexpr double kCommunicatorBytes = 200e6;
 
@@ -189,8 +189,9 @@ std::vector<StageMemory> Planner::memory_of(const Blocks& costs, const ClusterSt
       return real(memory.bytes[static_cast<size_t>(category)]);
     };
     memory.fragmentation_bytes =
-        kFragmentation * (held(MemoryCategory::kActivations) + held(MemoryCategory::kWorkspace) +
-                          held(MemoryCategory::kGathered) + held(MemoryCategory::kCommunication));
+        (s.arena ? 0 : kFragmentation) *
+        (held(MemoryCategory::kActivations) + held(MemoryCategory::kWorkspace) +
+         held(MemoryCategory::kGathered) + held(MemoryCategory::kCommunication));
     memory.peak_moment = format("backward of %s%s, %d micro-batch%s in flight",
                                 head_peak ? head_name.c_str() : scratch_name.c_str(),
                                 chunks > 1 ? " (chunks counted)" : "",
