@@ -19,12 +19,13 @@ enum class NodeLinks : uint8_t {
 // Software and time that efficiency constants were fitted to: what a card reaches is the card's and
 // the stack's together.
 struct Efficiency {
-  std::string era;          // "megatron 2021-23", "measured by vitrine calibrate"
-  double matmul = 0.75;     // of the peak, for a large matrix product that fills the card
-  double memory = 0.80;     // of the memory bandwidth, for a large pass
-  double launch_ns = 6000;  // host time to issue one operation
+  std::string era;           // "megatron 2021-23", "measured by vitrine calibrate"
+  double ceiling = 0.75;     // of the peak, what single large products reach in a loop
+  double matmul = 0.75;      // of the peak, for a large matrix product that fills the card
+  double memory = 0.80;      // of the memory bandwidth, for a large pass
+  double launch_ns = 6000;   // host time to issue one operation
   double communication = 1;  // of the bandwidth that NCCL's model gives collectives
-  std::string fitted_to;    // rows or runs; "" = an assumption
+  std::string fitted_to;     // rows or runs; "" = an assumption
 };
 
 struct Cluster {

@@ -97,13 +97,16 @@ void set_efficiency(Efficiency& efficiency, const Json& fields, const std::strin
   JsonReader in(fields, where);
   efficiency.era = in.text("era", efficiency.era);
   efficiency.fitted_to = in.text("fitted_to", efficiency.fitted_to);
-  for (const auto& [key, field] :
-       {std::pair("matmul", &efficiency.matmul), {"memory", &efficiency.memory}}) {
+  for (const auto& [key, field] : {std::pair("matmul", &efficiency.matmul),
+                                   {"memory", &efficiency.memory},
+                                   {"ceiling", &efficiency.ceiling},
+                                   {"communication", &efficiency.communication}}) {
     *field = in.number(key, *field);
     if (!(*field > 0 && *field <= 1)) {
       throw ConfigError(in.path_of(key) + format(": is over 0 and at most 1, got %g", *field));
     }
   }
+  if (!in.has("ceiling") && in.has("matmul")) efficiency.ceiling = efficiency.matmul;
   efficiency.launch_ns = amount(in, "launch_ns", efficiency.launch_ns);
   in.finish();
 }

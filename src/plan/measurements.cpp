@@ -104,7 +104,6 @@ void megatron_deepspeed(Measurement& m, const std::string& notes, const std::str
     m.strategy.all_reduce_gradients = true;
     // Half-precision gradients beside the fp32 sums.
     m.strategy.gradient_bytes = 6;
-    m.strategy.keep_stage_outputs = true;
   }
 }
 void zero_deepspeed(Measurement& m, const std::string& notes, const std::string& source) {
@@ -418,7 +417,7 @@ Measurement measurement(const Row& row) {
   m.group = family_of(card) + ", " + era->name;
   m.prior = m.cluster.efficiency;
   m.prior.era = era->name;
-  m.prior.matmul *= kSustained;
+  m.prior.matmul = m.prior.ceiling * kSustained;
   m.prior.memory = kMemory;
   m.prior.launch_ns = era->launch_ns;
   m.prior.communication = era->communication;
