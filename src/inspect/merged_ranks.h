@@ -14,7 +14,7 @@ constexpr const char* kMergedRanksKey = "mergedRanks";
 
 struct MergedRank {
   int32_t rank = -1;
-  int64_t offset_ns = 0;  // was added to its times
+  int64_t offset_ns = 0;                                       // was added to its times
   std::vector<std::pair<std::string, std::string>> processes;  // in the merged file, in its own
   std::string header;                                          // a JSON object
 };
