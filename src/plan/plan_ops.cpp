@@ -263,7 +263,6 @@ std::vector<OpDef> plan_ops() {
       {"cross_attention", 2, 2, 3, 3, 1, infer_cross, cross_forward, cross_backward},
       {"dropout", 1, 1, 1, 0, 0, infer_dropout, one_pass<infer_dropout>, dropout_backward},
       {"add_dropout", 2, 2, 3, 0, 0, infer_dropout, one_pass<infer_dropout>, dropout_backward},
-      {"activation", 1, 1, 1, 1, 0, infer_same, one_pass<infer_same>, activation_backward},
       {"tensor_gather", 1, 1, 1, 0, 0, infer_gather, nothing, nothing},
       {"tensor_scatter", 1, 1, 1, 0, 0, infer_scatter, nothing, nothing},
       {"tensor_reduce", 1, 1, 1, 0, 0, infer_same, nothing, nothing},

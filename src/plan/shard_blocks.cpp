@@ -37,9 +37,7 @@ class Recorder {
     PortType port;
     bool expert = false;
   };
-  using Body = void (Recorder::*)(TapeBuilder&);
 
-  // A block is recorded twice: the first pass collects its parameters, the second uses them.
   template <typename F>
   ShardBlock record(const std::string& name, std::vector<PortType> inputs, F&& forward);
 
@@ -52,7 +50,7 @@ class Recorder {
   // Around the products of a tensor group.
   Value enter(TapeBuilder& tape, Value x);
   Value leave(TapeBuilder& tape, Value x);
-  Value attention(TapeBuilder& tape, const StackShape& k, Value normed, int64_t tokens);
+  Value attention(TapeBuilder& tape, const StackShape& k, Value normed);
   Value latent_attention(TapeBuilder& tape, const StackShape& k, Value normed);
   Value dense_mlp(
       TapeBuilder& tape, const StackShape& k, Value normed, int64_t ffn, const char* at);
@@ -68,9 +66,9 @@ class Recorder {
   std::map<std::string, size_t> by_name_;
 };
 
-// Values of parameters are asked for by name; in the collecting pass the builder has none, so a
-// block is described first as a list and then recorded. To keep one description, parameters are
-// collected by a dry run that stops at the first unknown one and starts again with it declared.
+// A TapeBuilder knows its parameters from the start, a block's description names them as it goes.
+// So that there is one description, recording stops at a parameter that is not declared yet and
+// begins again with it: as often as a block has parameters, once a kind and shape.
 struct NeedsParameter {};
 
 Value Recorder::parameter(TapeBuilder& tape, const std::string& name, Shape shape, bool expert) {
@@ -156,7 +154,7 @@ Value Recorder::act(TapeBuilder& tape, const StackShape& k, Value x) {
   return nn::gelu(tape, x, nn::GeluForm::kTanh);
 }
 
-Value Recorder::attention(TapeBuilder& tape, const StackShape& k, Value normed, int64_t) {
+Value Recorder::attention(TapeBuilder& tape, const StackShape& k, Value normed) {
   if (k.kv_rank > 0) return latent_attention(tape, k, normed);
   const int64_t heads = k.heads / t_, kv = std::max<int64_t>(1, k.kv_heads / t_);
   const nn::AttentionShape shape{heads, kv, k.head_dim};
@@ -271,7 +269,7 @@ ShardBlock Recorder::layer(const StackShape& k,
   return record(name, in, [&](TapeBuilder& tape) {
     const Value x = tape.input("x");
     const Value normed = norm(tape, k, "norm1", x);
-    const Value attended = attention(tape, k, normed, tokens);
+    const Value attended = attention(tape, k, normed);
     nn::Residual mid;
     if (k.parallel_block) {
       mid = {nn::add(tape, x, attended), normed};

@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "schedule/action.h"
+#include "schedule/pipeline_order.h"
 
 namespace vitrine {
 
@@ -58,16 +59,16 @@ std::vector<ComputeOp> compute_order(const std::vector<int>& blocks,
     for (int m = 0; m < micros; ++m) forward(m);
     return order;
   }
-  const int stages = strategy.mesh.pipeline;
-  int warmup = strategy.pipeline_order == PipelineOrder::kGPipe ? micros : stages - 1 - stage;
-  if (stages == 1) warmup = 0;
-  warmup = std::min(warmup, micros);
-  int next_backward = 0;
-  for (int m = 0; m < micros; ++m) {
-    forward(m);
-    if (m >= warmup) backward(next_backward++);
+  const PipelineSize size{strategy.mesh.pipeline, 1, micros};
+  const bool gpipe = strategy.pipeline_order == PipelineOrder::kGPipe && size.stages > 1;
+  for (const PipelineItem& item :
+       gpipe ? gpipe_order(size, stage) : one_f_one_b_order(size, stage)) {
+    if (item.work == PipelineWork::kForward) {
+      forward(item.micro);
+    } else {
+      backward(item.micro);
+    }
   }
-  while (next_backward < micros) backward(next_backward++);
   return order;
 }
 

@@ -24,7 +24,8 @@ struct PipelineSize {
   int stages = 1, chunks = 1, micros = 1;
 };
 
-// GPipe: all forwards, then all backwards, last first (Huang et al. 2019). One chunk.
+// GPipe: all forwards, then all backwards, in the order of the forwards (Huang et al. 2019). One
+// chunk.
 std::vector<PipelineItem> gpipe_order(PipelineSize size, int stage);
 // One forward, one backward (PipeDream-Flush, Narayanan et al. 2021): stages - 1 - stage forwards
 // of warm-up. One chunk.

@@ -149,34 +149,25 @@ TEST_F(PlanCommand, APredictedTimelineReadsLikeARecordedOne) {
                              "4096",
                              "--global-batch",
                              "64"});
-  const CommandResult written = run_vitrine({"plan",
-                                             "llama3-8b",
-                                             "--gpus",
-                                             "16xH100",
-                                             "--pipeline",
-                                             "4",
-                                             "--seq",
-                                             "4096",
-                                             "--global-batch",
-                                             "64",
-                                             "--timeline",
-                                             "t/step.json.gz"},
-                                            folder_.path());
+  const auto write_timeline = [&] {
+    return run_vitrine({"plan",
+                        "llama3-8b",
+                        "--gpus",
+                        "16xH100",
+                        "--pipeline",
+                        "4",
+                        "--seq",
+                        "4096",
+                        "--global-batch",
+                        "64",
+                        "--timeline",
+                        "t/step.json.gz"},
+                       folder_.path());
+  };
+  const CommandResult written = write_timeline();
   EXPECT_EQ(written.code, 1) << "there is no folder t";
   fs::create_directory(folder_ / "t");
-  const CommandResult again = run_vitrine({"plan",
-                                           "llama3-8b",
-                                           "--gpus",
-                                           "16xH100",
-                                           "--pipeline",
-                                           "4",
-                                           "--seq",
-                                           "4096",
-                                           "--global-batch",
-                                           "64",
-                                           "--timeline",
-                                           "t/step.json.gz"},
-                                          folder_.path());
+  const CommandResult again = write_timeline();
   ASSERT_EQ(again.code, 0) << again.error;
   const CommandResult read = run_vitrine({"diagnose", "t", "--json"}, folder_.path());
   ASSERT_EQ(read.code, 0) << read.error;
