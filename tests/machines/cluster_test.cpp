@@ -139,7 +139,7 @@ TEST_F(ProfileFile, ChangesFieldsOverItsBase) {
     EXPECT_EQ(cluster.card->memory_bytes, 80'000'000'000);
     EXPECT_EQ(cluster.efficiency.matmul, 0.9);
     EXPECT_EQ(cluster.efficiency.launch_ns, make_cluster("H100").efficiency.launch_ns);
-    EXPECT_EQ(cluster.host_memory_bytes, 2e12);     // the base's
+    EXPECT_EQ(cluster.host_memory_bytes, 2e12);  // the base's
     EXPECT_THAT(cluster.sources, Contains("network: ours, sure"));
   }
 }
