@@ -13,7 +13,7 @@ case "${1:-}" in
   *) sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
 
-git ls-files -z '*.h' '*.cpp' | xargs -0 -r clang-format --dry-run -Werror
+git ls-files -z '*.h' '*.cpp' '*.cu' '*.cuh' | xargs -0 -r clang-format --dry-run -Werror
 echo "clang-format: clean"
 [ -n "$base" ] || exit 0
 

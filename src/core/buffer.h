@@ -9,8 +9,8 @@
 
 namespace vitrine {
 
-// 64-byte aligned, not initialised unless asked. Movable. The ledger counts the bytes asked for;
-// behind it a process-wide cache keeps freed blocks, so that a step's buffers cost no page faults.
+// On the ledger's device; at least 64-byte aligned, not initialised unless asked. Movable. The
+// ledger counts the bytes asked for; the device keeps freed blocks for the next.
 class Buffer {
  public:
   Buffer() = default;

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "core/device.h"
+
 namespace vitrine {
 
 enum class MemoryCategory : uint8_t {
@@ -29,6 +31,10 @@ using MemoryByCategory = std::array<int64_t, kMemoryCategories>;
 // Thread-safe. One for each rank (several in one process when ranks are threads of a test).
 class MemoryLedger {
  public:
+  // Counts what lies on `device`, which must outlive it.
+  explicit MemoryLedger(Device& device = host_device()) : device_(&device) {}
+  Device& device() const { return *device_; }
+
   void add(MemoryCategory category, const std::string& holder, int64_t bytes);
   void remove(MemoryCategory category, const std::string& holder, int64_t bytes);
 
@@ -47,6 +53,7 @@ class MemoryLedger {
   void set_capacity(int64_t bytes);
 
  private:
+  Device* device_;
   mutable std::mutex mutex_;
   MemoryByCategory current_{}, peak_{}, at_peak_{};
   int64_t total_ = 0, peak_total_ = 0, capacity_ = 0;

@@ -117,5 +117,9 @@ class Backend {
 Backend& reference_backend();
 // oneDNN matrix products and vectorised loops.
 Backend& cpu_backend();
+// cuBLASLt, cuDNN and own kernels, in the stream of the calling thread's lane (gpu/runtime.h). Ids
+// and targets outside the vocabulary show when the device is synchronised. Linked from ops/gpu;
+// throws DeviceError in a build without GPU code.
+Backend& gpu_backend();
 
 }  // namespace vitrine

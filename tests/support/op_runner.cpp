@@ -15,6 +15,37 @@ void* aligned(std::vector<unsigned char>& bytes) {
   return bytes.data() + ((64 - address % 64) % 64);
 }
 
+// Host tensors as a device sees them for one call, in place on the host itself.
+class Mirror {
+ public:
+  explicit Mirror(Device& device) : device_(device) {}
+  ~Mirror() {
+    for (const Copy& copy : copies_) device_.release(copy.there, copy.bytes);
+  }
+  TensorView view(Tensor& tensor) {
+    TensorView view = tensor.view();
+    if (device_.is_host() || !view) return view;
+    const size_t bytes = std::max<size_t>(1, view.bytes());
+    copies_.push_back({view.data, device_.allocate(bytes), bytes});
+    device_.upload(copies_.back().there, view.data, view.bytes());
+    view.data = copies_.back().there;
+    return view;
+  }
+  void fetch() {
+    device_.synchronize();
+    for (const Copy& copy : copies_) device_.download(copy.here, copy.there, copy.bytes);
+  }
+
+ private:
+  struct Copy {
+    void* here;
+    void* there;
+    size_t bytes;
+  };
+  Device& device_;
+  std::vector<Copy> copies_;
+};
+
 }  // namespace
 
 Tensor::Tensor(const TensorType& type)
@@ -78,22 +109,27 @@ std::vector<Tensor> make_inputs(const OpCase& c, DType dtype, uint64_t seed) {
   return in;
 }
 
-ForwardResult run_forward(const Backend& backend, const OpCase& c, std::vector<Tensor>& in) {
+ForwardResult run_forward(const Backend& backend,
+                          const OpCase& c,
+                          std::vector<Tensor>& in,
+                          Device& device) {
+  Mirror mirror(device);
   std::vector<TensorType> types;
   std::vector<TensorView> in_views, out_views, saved_views;
   for (Tensor& tensor : in) {
     types.push_back(tensor.type());
-    in_views.push_back(tensor.view());
+    in_views.push_back(mirror.view(tensor));
   }
   const OpSignature signature = find_op(c.op).infer(c.attrs, types);
   ForwardResult result;
   for (const TensorType& type : signature.out) result.out.emplace_back(type);
   for (const TensorType& type : signature.saved) result.saved.emplace_back(type);
-  for (Tensor& tensor : result.out) out_views.push_back(tensor.view());
-  for (Tensor& tensor : result.saved) saved_views.push_back(tensor.view());
+  for (Tensor& tensor : result.out) out_views.push_back(mirror.view(tensor));
+  for (Tensor& tensor : result.saved) saved_views.push_back(mirror.view(tensor));
   Tensor workspace({Shape{signature.forward_workspace}, DType::kU8});
   backend.kernels(c.op).forward(
-      {&c.attrs, in_views, out_views, saved_views, workspace.view().data});
+      {&c.attrs, in_views, out_views, saved_views, mirror.view(workspace).data});
+  mirror.fetch();
   return result;
 }
 
@@ -102,7 +138,9 @@ std::vector<Tensor> run_backward(const Backend& backend,
                                  std::vector<Tensor>& in,
                                  ForwardResult forward,
                                  std::vector<Tensor>& dout,
-                                 const BackwardOptions& options) {
+                                 const BackwardOptions& options,
+                                 Device& device) {
+  Mirror mirror(device);
   const OpDef& op = find_op(c.op);
   std::vector<TensorType> types;
   std::vector<TensorView> in_views, out_views, saved_views, dout_views;
@@ -110,7 +148,7 @@ std::vector<Tensor> run_backward(const Backend& backend,
   std::vector<Tensor> din(in.size());
   for (size_t i = 0; i < in.size(); ++i) {
     types.push_back(in[i].type());
-    in_views.push_back(op.backward_reads_in >> i & 1u ? in[i].view() : TensorView{});
+    in_views.push_back(op.backward_reads_in >> i & 1u ? mirror.view(in[i]) : TensorView{});
     din_views.emplace_back();
     if (!(op.differentiable & options.din_mask & (1u << i))) continue;
     TensorType type = in[i].type();
@@ -119,17 +157,21 @@ std::vector<Tensor> run_backward(const Backend& backend,
     if (options.accumulate) din[i].set(options.initial[i]);
   }
   for (size_t i = 0; i < in.size(); ++i) {
-    if (din[i].type().shape.rank() > 0) din_views[i] = {din[i].view(), options.accumulate};
+    if (din[i].type().shape.rank() > 0) din_views[i] = {mirror.view(din[i]), options.accumulate};
   }
   for (size_t i = 0; i < forward.out.size(); ++i) {
-    out_views.push_back(op.backward_reads_out >> i & 1u ? forward.out[i].view() : TensorView{});
-    dout_views.push_back(options.dout_mask >> i & 1u ? dout[i].view() : TensorView{});
+    out_views.push_back(op.backward_reads_out >> i & 1u ? mirror.view(forward.out[i])
+                                                        : TensorView{});
+    dout_views.push_back(options.dout_mask >> i & 1u ? mirror.view(dout[i]) : TensorView{});
   }
-  for (Tensor& tensor : forward.saved) saved_views.push_back(tensor.view());
+  for (Tensor& tensor : forward.saved) saved_views.push_back(mirror.view(tensor));
   const OpSignature signature = op.infer(c.attrs, types);
   Tensor workspace({Shape{signature.backward_workspace}, DType::kU8});
   backend.kernels(c.op).backward(
-      {&c.attrs, in_views, out_views, saved_views, workspace.view().data}, dout_views, din_views);
+      {&c.attrs, in_views, out_views, saved_views, mirror.view(workspace).data},
+      dout_views,
+      din_views);
+  mirror.fetch();
   return din;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/device.h"
 #include "ops/op.h"
 #include "support/op_cases.h"
 
@@ -37,7 +38,12 @@ std::vector<Tensor> make_inputs(const OpCase& c, DType dtype, uint64_t seed);
 struct ForwardResult {
   std::vector<Tensor> out, saved;
 };
-ForwardResult run_forward(const Backend& backend, const OpCase& c, std::vector<Tensor>& in);
+// On a device other than the host, operands are copied there and results back; the workspace and
+// what is not yet written is filled with NaN there too.
+ForwardResult run_forward(const Backend& backend,
+                          const OpCase& c,
+                          std::vector<Tensor>& in,
+                          Device& device = host_device());
 
 struct BackwardOptions {
   bool accumulate = false;
@@ -52,7 +58,8 @@ std::vector<Tensor> run_backward(const Backend& backend,
                                  std::vector<Tensor>& in,
                                  ForwardResult forward,
                                  std::vector<Tensor>& dout,
-                                 const BackwardOptions& options = {});
+                                 const BackwardOptions& options = {},
+                                 Device& device = host_device());
 
 // Largest |got - expected| over the largest |expected| (at least `floor`); infinite where got is
 // not finite.

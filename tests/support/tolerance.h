@@ -25,6 +25,19 @@ constexpr double fast_row(DType dtype) {
   }
 }
 
+// The GPU's rows, likewise. f32 products run without TF32; atomic sums of gradients add in any
+// order.
+constexpr double gpu_row(DType dtype) {
+  switch (dtype) {
+    case DType::kBF16:
+      return 0x1p-7;
+    case DType::kF16:
+      return 0x1p-10;
+    default:
+      return 2e-5;
+  }
+}
+
 // PyTorch's f32 results against the f64 reference row.
 constexpr double kGolden = 1e-5;
 

@@ -1,0 +1,75 @@
+# CUDA where it is there: VITRINE_CUDA = AUTO (use a toolkit that is found), ON (must be found), OFF.
+# Sets VITRINE_HAS_CUDA and defines vitrine_gpu_library().
+
+set(VITRINE_CUDA AUTO CACHE STRING "GPU code: AUTO, ON or OFF")
+set_property(CACHE VITRINE_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(VITRINE_CUDA_ARCHITECTURES "80;90a;100" CACHE STRING "Compute capabilities to build for")
+set(VITRINE_HAS_CUDA OFF)
+if(VITRINE_CUDA STREQUAL "OFF" OR VITRINE_SANITIZE OR VITRINE_FUZZ)
+  return()
+endif()
+
+find_program(VITRINE_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
+if(NOT VITRINE_NVCC)
+  if(VITRINE_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "VITRINE_CUDA=ON: nvcc was not found on the PATH, in CUDA_HOME or in /usr/local/cuda")
+  endif()
+  return()
+endif()
+set(CMAKE_CUDA_COMPILER ${VITRINE_NVCC})
+set(CMAKE_CUDA_ARCHITECTURES OFF) # named below: this CMake does not know them all
+# CMake 3.25 does not know the C++20 flag of newer nvcc.
+set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+enable_language(CUDA)
+set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+if(CCACHE)
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+get_filename_component(VITRINE_CUDA_ROOT ${VITRINE_NVCC} DIRECTORY)
+get_filename_component(VITRINE_CUDA_ROOT ${VITRINE_CUDA_ROOT} DIRECTORY)
+foreach(library cublasLt cudnn nccl cupti)
+  find_library(VITRINE_LIB_${library} ${library}
+    HINTS ${VITRINE_CUDA_ROOT} ${VITRINE_CUDA_ROOT}/extras/CUPTI
+    PATH_SUFFIXES lib64 lib lib/x86_64-linux-gnu)
+  if(NOT VITRINE_LIB_${library})
+    if(VITRINE_CUDA STREQUAL "ON")
+      message(FATAL_ERROR "VITRINE_CUDA=ON: lib${library} was not found beside ${VITRINE_NVCC}")
+    endif()
+    message(STATUS "No GPU code: lib${library} was not found beside ${VITRINE_NVCC}")
+    return()
+  endif()
+endforeach()
+set(VITRINE_HAS_CUDA ON)
+
+set(VITRINE_CUDA_FLAGS)
+foreach(architecture ${VITRINE_CUDA_ARCHITECTURES})
+  list(APPEND VITRINE_CUDA_FLAGS -gencode=arch=compute_${architecture},code=sm_${architecture})
+endforeach()
+list(APPEND VITRINE_CUDA_FLAGS --expt-relaxed-constexpr -lineinfo -Xcudafe=--diag_suppress=20012)
+if(VITRINE_WERROR)
+  list(APPEND VITRINE_CUDA_FLAGS -Werror=all-warnings)
+endif()
+
+# As vitrine_library, with .cu files and the runtime linked in statically.
+function(vitrine_gpu_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
+  add_library(vitrine_${name} STATIC ${ARG_SOURCES})
+  add_library(Vitrine::${name} ALIAS vitrine_${name})
+  set(cxx $<COMPILE_LANGUAGE:CXX>)
+  set(cuda $<COMPILE_LANGUAGE:CUDA>)
+  target_include_directories(vitrine_${name} PUBLIC
+    $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/vitrine>)
+  target_include_directories(vitrine_${name} SYSTEM PRIVATE ${VITRINE_CUDA_ROOT}/include)
+  target_compile_options(vitrine_${name} PRIVATE "$<${cuda}:${VITRINE_CUDA_FLAGS}>"
+    "$<${cxx}:-Wall;-Wextra;-Wconversion>" "$<$<AND:${cxx},$<BOOL:${VITRINE_WERROR}>>:-Werror>")
+  target_link_libraries(vitrine_${name} PUBLIC ${ARG_LINKS} PRIVATE ${ARG_PRIVATE_LINKS})
+  target_compile_features(vitrine_${name} PUBLIC cxx_std_20)
+  set_target_properties(vitrine_${name} PROPERTIES EXPORT_NAME ${name} CUDA_RUNTIME_LIBRARY Static)
+  target_link_libraries(vitrine_${name} PUBLIC ${VITRINE_CUDA_ROOT}/lib64/libcudart_static.a dl rt Threads::Threads)
+  set_property(GLOBAL APPEND PROPERTY VITRINE_LIBRARIES vitrine_${name})
+endfunction()

@@ -1,0 +1,54 @@
+// Where the tensors of one rank live, and who moves them: the host's memory, or an accelerator's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "core/dtype.h"
+
+namespace vitrine {
+
+// Work is issued by threads into lanes and done in order within a lane; the host does it at once, a
+// GPU later. Marks order lanes among each other: mark(i) names the point reached by the calling
+// thread's lane, wait(i) keeps that lane from going on before it. Calls are safe from any thread.
+// Failures throw DeviceError (or OutOfMemory) that names the device.
+class Device {
+ public:
+  virtual ~Device() = default;
+  // "host", "cuda:0 NVIDIA H200".
+  virtual const std::string& name() const = 0;
+  // The CPU can read and write this memory.
+  virtual bool is_host() const = 0;
+
+  // Aligned to 256 bytes (the host: 64). Null when nothing is left. A released block may be handed
+  // out again at once: a lane other than the one that released it then waits for that point.
+  virtual void* allocate(size_t bytes) = 0;
+  virtual void release(void* block, size_t bytes) noexcept = 0;
+  // Bytes held from the system, used or kept for later.
+  virtual size_t reserved_bytes() const = 0;
+
+  // In the calling thread's lane. `device` pointers unless named otherwise.
+  virtual void zero(void* to, size_t bytes) = 0;
+  virtual void copy(void* to, const void* from, size_t bytes) = 0;
+  // From host memory, which may be changed as soon as the call returns.
+  virtual void upload(void* to, const void* host, size_t bytes) = 0;
+  // To host memory; what came before in the lane is done, and the bytes are there, on return.
+  virtual void download(void* host, const void* from, size_t bytes) = 0;
+  virtual void convert(DType to, void* destination, DType from, const void* source, int64_t n) = 0;
+  // sum += term, in fp32 at least, rounded once to dtype.
+  virtual void add(DType dtype, void* sum, const void* term, int64_t count) = 0;
+
+  // From now on the calling thread issues into this lane (0 = compute).
+  virtual void enter_lane(int lane) = 0;
+  virtual void mark(int index) = 0;
+  virtual void wait(int index) = 0;
+  // Everything issued so far in every lane is done.
+  virtual void synchronize() = 0;
+};
+
+// Ordinary memory: freed blocks are kept for the next, so that a step's buffers cost no page
+// faults.
+Device& host_device();
+
+}  // namespace vitrine

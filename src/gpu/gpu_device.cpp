@@ -1,0 +1,235 @@
+// One GPU as a device: a stream a lane, an event a mark, and a cache of freed blocks.
+#include <array>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "core/error.h"
+#include "gpu/device_kernels.h"
+#include "gpu/fault.h"
+#include "gpu/gpu.h"
+#include "gpu/runtime.h"
+
+namespace vitrine {
+namespace {
+
+using gpu::Event;
+using gpu::Stream;
+
+constexpr int kLanes = 8;
+
+class GpuDevice : public Device {
+ public:
+  explicit GpuDevice(int index) : index_(index) {
+    VITRINE_GPU_CHECK(cudaSetDevice(index));
+    name_ = "cuda:" + std::to_string(index) + " " + gpu::limits().name;
+    for (int lane = 0; lane < kLanes; ++lane) streams_[lane_index(lane)] = Stream::make(lane > 0);
+    gpu::use_stream(index, streams_[0].get());
+  }
+  ~GpuDevice() override {
+    cudaSetDevice(index_);
+    cudaDeviceSynchronize();
+    for (auto& [size, blocks] : free_) {
+      for (Freed& freed : blocks) cudaFree(freed.block);
+    }
+    gpu::use_stream(index_, nullptr);
+  }
+
+  const std::string& name() const override { return name_; }
+  bool is_host() const override { return false; }
+
+  void* allocate(size_t bytes) override {
+    const size_t size = rounded(bytes);
+    const cudaStream_t stream = gpu::stream();
+    {
+      const std::lock_guard lock(mutex_);
+      const auto it = free_.find(size);
+      if (it != free_.end() && !it->second.empty()) return take(it->second, stream);
+    }
+    void* block = nullptr;
+    cudaError_t code = cudaMalloc(&block, size);
+    if (code == cudaErrorMemoryAllocation) {  // what is kept in other sizes may be enough
+      cudaGetLastError();
+      drop_cache();
+      code = cudaMalloc(&block, size);
+    }
+    if (code == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      return nullptr;
+    }
+    VITRINE_GPU_CHECK(code);
+    const std::lock_guard lock(mutex_);
+    reserved_ += size;
+    return block;
+  }
+
+  void release(void* block, size_t bytes) noexcept override {
+    try {
+      const std::lock_guard lock(mutex_);
+      Freed freed{block, gpu::stream(), new_event()};
+      VITRINE_GPU_CHECK(cudaEventRecord(freed.event.get(), freed.stream));
+      free_[rounded(bytes)].push_back(std::move(freed));
+    } catch (const Error&) {  // the device is gone; its memory with it
+    }
+  }
+  size_t reserved_bytes() const override {
+    const std::lock_guard lock(mutex_);
+    return reserved_ + gpu::workspace_bytes();
+  }
+
+  void zero(void* to, size_t bytes) override {
+    VITRINE_GPU_CHECK(cudaMemsetAsync(to, 0, bytes, gpu::stream()));
+  }
+  void copy(void* to, const void* from, size_t bytes) override {
+    VITRINE_GPU_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, gpu::stream()));
+  }
+  void upload(void* to, const void* host, size_t bytes) override {
+    // Pageable memory is staged before the call returns.
+    VITRINE_GPU_CHECK(cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, gpu::stream()));
+  }
+  void download(void* host, const void* from, size_t bytes) override {
+    VITRINE_GPU_CHECK(cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, gpu::stream()));
+    VITRINE_GPU_CHECK(cudaStreamSynchronize(gpu::stream()));
+  }
+  void convert(DType to, void* destination, DType from, const void* source, int64_t n) override {
+    gpu::convert_array(to, destination, from, source, n);
+  }
+  void add(DType dtype, void* sum, const void* term, int64_t count) override {
+    gpu::add_array(dtype, sum, term, count);
+  }
+
+  void enter_lane(int lane) override { gpu::use_stream(index_, streams_[lane_index(lane)].get()); }
+  void mark(int index) override {
+    VITRINE_GPU_CHECK(cudaEventRecord(mark_event(index), gpu::stream()));
+  }
+  void wait(int index) override {
+    VITRINE_GPU_CHECK(cudaStreamWaitEvent(gpu::stream(), mark_event(index), 0));
+  }
+  void synchronize() override {
+    for (const Stream& stream : streams_) VITRINE_GPU_CHECK(cudaStreamSynchronize(stream.get()));
+    gpu::check_faults();
+  }
+
+ private:
+  struct Freed {
+    void* block;
+    cudaStream_t stream;  // that released it, at `event`
+    Event event;
+  };
+
+  static size_t lane_index(int lane) { return static_cast<size_t>(lane) % kLanes; }
+  static size_t rounded(size_t bytes) {
+    constexpr size_t kSmall = 512, kLarge = size_t{2} << 20;
+    const size_t step = bytes >= kLarge ? size_t{64} << 10 : kSmall;
+    return (bytes + step - 1) / step * step;
+  }
+
+  // A block that this stream released itself costs nothing; another's, the wait for its release:
+  // the one released first. With mutex_ held.
+  void* take(std::deque<Freed>& blocks, cudaStream_t stream) {
+    auto it = blocks.begin();
+    for (auto own = blocks.rbegin(); own != blocks.rend(); ++own) {
+      if (own->stream == stream) {
+        it = std::prev(own.base());
+        break;
+      }
+    }
+    if (it->stream != stream) {
+      VITRINE_GPU_CHECK(cudaStreamWaitEvent(stream, it->event.get(), 0));
+    }
+    void* block = it->block;
+    events_.push_back(std::move(it->event));
+    blocks.erase(it);
+    return block;
+  }
+
+  Event new_event() {
+    if (events_.empty()) return Event::make();
+    Event event = std::move(events_.back());
+    events_.pop_back();
+    return event;
+  }
+
+  cudaEvent_t mark_event(int index) {
+    const std::lock_guard lock(mutex_);
+    while (marks_.size() <= static_cast<size_t>(index)) marks_.push_back(Event::make());
+    return marks_[static_cast<size_t>(index)].get();
+  }
+
+  void drop_cache() {
+    VITRINE_GPU_CHECK(cudaDeviceSynchronize());
+    const std::lock_guard lock(mutex_);
+    for (auto& [size, blocks] : free_) {
+      for (Freed& freed : blocks) {
+        VITRINE_GPU_CHECK(cudaFree(freed.block));
+        reserved_ -= size;
+      }
+    }
+    free_.clear();
+  }
+
+  int index_;
+  std::string name_;
+  std::array<Stream, kLanes> streams_;
+  mutable std::mutex mutex_;
+  std::map<size_t, std::deque<Freed>> free_;
+  std::vector<Event> events_;
+  std::deque<Event> marks_;
+  size_t reserved_ = 0;
+};
+
+}  // namespace
+
+std::string why_no_gpu() {
+  int count = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  if (code == cudaSuccess && count > 0) return "";
+  cudaGetLastError();
+  int driver = 0, runtime = 0;
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  const auto version = [](int v) {
+    return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10);
+  };
+  if (driver == 0) return "no NVIDIA driver is loaded on this machine (nvidia-smi shows it)";
+  if (driver / 1000 < runtime / 1000) {
+    return "the NVIDIA driver knows CUDA " + version(driver) + ", this build wants CUDA " +
+           version(runtime) + ": update the driver";
+  }
+  return std::string("no GPU can be used (") + cudaGetErrorString(code) +
+         "; CUDA_VISIBLE_DEVICES may hide it)";
+}
+
+std::vector<GpuDescription> gpu_devices() {
+  const std::string why = why_no_gpu();
+  if (!why.empty()) throw DeviceError(why);
+  int count = 0;
+  VITRINE_GPU_CHECK(cudaGetDeviceCount(&count));
+  std::vector<GpuDescription> all;
+  for (int i = 0; i < count; ++i) {
+    cudaDeviceProp p{};
+    VITRINE_GPU_CHECK(cudaGetDeviceProperties(&p, i));
+    all.push_back({i, p.name, p.major, p.minor, p.multiProcessorCount, p.totalGlobalMem});
+  }
+  return all;
+}
+
+std::unique_ptr<Device> make_gpu_device(int index) {
+  const std::vector<GpuDescription> all = gpu_devices();
+  if (index < 0 || index >= static_cast<int>(all.size())) {
+    throw DeviceError("GPU " + std::to_string(index) + " is not there: this process can see " +
+                      std::to_string(all.size()) +
+                      "; start as many ranks a machine as it has GPUs, or look at "
+                      "CUDA_VISIBLE_DEVICES");
+  }
+  const GpuDescription& gpu = all[static_cast<size_t>(index)];
+  if (gpu.major < 8) {
+    throw DeviceError("GPU " + std::to_string(index) + " (" + gpu.name + ") has architecture " +
+                      std::to_string(gpu.major) + "." + std::to_string(gpu.minor) +
+                      ", the kernels need 8.0 (A100) or newer");
+  }
+  return std::make_unique<GpuDevice>(index);
+}
+
+}  // namespace vitrine

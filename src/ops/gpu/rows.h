@@ -1,0 +1,17 @@
+// The GPU's rows by file; gpu_backend.cpp puts them in the table.
+#pragma once
+
+#include "ops/op.h"
+
+namespace vitrine::gpu {
+
+void add_matmul_rows(Backend& backend);     // linear, linear_cross_entropy (cublaslt)
+void add_attention_rows(Backend& backend);  // attention
+void add_norm_rows(
+    Backend& backend);  // rms_norm, add_rms_norm, layer_norm, add_layer_norm, qk_norm
+void add_pointwise_rows(
+    Backend& backend);  // rotary, swiglu, gelu, add, add_broadcast, scale, gated_sigmoid
+void add_layout_rows(Backend& backend);  // embedding, patchify, ..., mean_pool
+void add_loss_rows(Backend& backend);    // mse, l1
+
+}  // namespace vitrine::gpu

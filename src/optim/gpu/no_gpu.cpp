@@ -1,0 +1,10 @@
+// A build without GPU code.
+#include "core/error.h"
+#include "gpu/gpu.h"
+#include "optim/step_math.h"
+
+namespace vitrine {
+
+std::unique_ptr<StepMath> make_gpu_step_math() { throw DeviceError(why_no_gpu()); }
+
+}  // namespace vitrine
