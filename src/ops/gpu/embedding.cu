@@ -225,8 +225,9 @@ void embedding_backward(const OpCall& call,
   if (count > INT32_MAX) throw ShapeError("embedding: more than 2^31 ids in one call");
 
   const size_t list = static_cast<size_t>(count) * sizeof(uint32_t);
+  // Both lists have a second half for the sorted ones.
   const auto sort = [&](void* temporary, size_t& bytes, uint32_t* keys, uint32_t* places) {
-    const auto n = static_cast<size_t>(count);
+    const auto n = keys ? static_cast<size_t>(count) : 0;
     VITRINE_GPU_CHECK(cub::DeviceRadixSort::SortPairs(temporary,
                                                       bytes,
                                                       keys,

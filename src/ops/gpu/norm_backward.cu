@@ -16,7 +16,8 @@
 namespace vitrine::gpu {
 namespace {
 
-constexpr int kMostThreads = 512;
+// Of a block with a row: what the registers of a multiprocessor allow without spilling.
+constexpr int most_threads(int pieces) { return pieces == 2 ? 576 : 512; }
 constexpr int kWarpRowThreads = 128;  // of blocks with a row a warp
 constexpr int kPlainThreads = 256;
 
@@ -90,8 +91,8 @@ __device__ __forceinline__ int place(int which, int p, int q, int t) {
 }
 
 template <typename T, int kPieces, bool kWarp, bool kPending, bool kCentred>
-__global__ void __launch_bounds__(kWarp ? kWarpRowThreads : kMostThreads)
-    norm_backward_kernel(const Args<T> a) {
+__global__ void __launch_bounds__(kWarp ? kWarpRowThreads : most_threads(kPieces),
+                                  kPieces == 1 ? 2 : 1) norm_backward_kernel(const Args<T> a) {
   constexpr int kN = 16 / sizeof(T), kQuads = kN / 4;
   constexpr bool kAhead = kPieces == 1 || kWarp;  // registers for the next row
   extern __shared__ float4 raw[];
@@ -108,11 +109,13 @@ __global__ void __launch_bounds__(kWarp ? kWarpRowThreads : kMostThreads)
       store(sums + (k * static_cast<int>(blockDim.x) + threadIdx.x) * 4, Vec<float, 4>{});
     }
   }
-  Vec<T, kN> weight[kPieces];
+  // Kept for all rows where registers allow it.
+  constexpr int kKept = kPieces <= 2 ? kPieces : 1;
+  Vec<T, kN> kept[kKept];
 #pragma unroll
-  for (int p = 0; p < kPieces; ++p) {
+  for (int p = 0; p < kKept; ++p) {
     const int i = p * threads + first;
-    if (i < vectors) weight[p] = load<kN>(a.weight + i * kN);
+    if (i < vectors) kept[p] = load<kN>(a.weight + i * kN);
   }
   int64_t row =
       static_cast<int64_t>(blockIdx.x) * rows_at_once + (kWarp ? threadIdx.x / VITRINE_WARP : 0);
@@ -129,7 +132,9 @@ __global__ void __launch_bounds__(kWarp ? kWarpRowThreads : kMostThreads)
     float g_sum = 0, gn_sum = 0;
 #pragma unroll
     for (int p = 0; p < kPieces; ++p) {
-      if (p * threads + first >= vectors) continue;
+      const int i = p * threads + first;
+      if (i >= vectors) continue;
+      const Vec<T, kN> weight = p < kKept ? kept[p < kKept ? p : 0] : load<kN>(a.weight + i * kN);
 #pragma unroll
       for (int q = 0; q < kQuads; ++q) {
         Vec<float, 4> dweight, dbias;
@@ -141,7 +146,7 @@ __global__ void __launch_bounds__(kWarp ? kWarpRowThreads : kMostThreads)
         for (int k = 0; k < 4; ++k) {
           const int j = q * 4 + k;
           const float n = (to_wide(r.x[p].v[j]) - r.mean) * r.rstd, dy = to_wide(r.dy[p].v[j]);
-          const float g = dy * to_wide(weight[p].v[j]);
+          const float g = dy * to_wide(weight.v[j]);
           if (kCentred) g_sum += g;
           gn_sum += g * n;
           dweight.v[k] += dy * n;
@@ -160,11 +165,12 @@ __global__ void __launch_bounds__(kWarp ? kWarpRowThreads : kMostThreads)
     for (int p = 0; p < kPieces; ++p) {
       const int i = p * threads + first;
       if (i >= vectors) continue;
+      const Vec<T, kN> weight = p < kKept ? kept[p < kKept ? p : 0] : load<kN>(a.weight + i * kN);
       float dx[kN];
 #pragma unroll
       for (int j = 0; j < kN; ++j) {
         const float n = (to_wide(r.x[p].v[j]) - r.mean) * r.rstd;
-        const float g = to_wide(r.dy[p].v[j]) * to_wide(weight[p].v[j]);
+        const float g = to_wide(r.dy[p].v[j]) * to_wide(weight.v[j]);
         dx[j] = r.rstd * (g - g_mean - n * gn_mean);
         if constexpr (kPending) dx[j] += to_wide(r.dsum[p].v[j]);
       }
@@ -280,9 +286,11 @@ int64_t launch_any(Args<T>& a, bool aligned, bool parameters) {
     if (aligned && a.width % kN == 0) {
       if (vectors <= 2 * VITRINE_WARP)
         return launch<T, 2, true, kKind>(a, kWarpRowThreads, parameters);
-      if (vectors <= kMostThreads) return launch<T, 1, false, kKind>(a, threads(1), parameters);
-      if (vectors <= 2 * kMostThreads) return launch<T, 2, false, kKind>(a, threads(2), parameters);
-      if (vectors <= 4 * kMostThreads) return launch<T, 4, false, kKind>(a, threads(4), parameters);
+      if (vectors <= most_threads(1)) return launch<T, 1, false, kKind>(a, threads(1), parameters);
+      if (vectors <= 2 * most_threads(2))
+        return launch<T, 2, false, kKind>(a, threads(2), parameters);
+      if (vectors <= 4 * most_threads(4))
+        return launch<T, 4, false, kKind>(a, threads(4), parameters);
     }
   }
   const int64_t blocks =

@@ -156,8 +156,8 @@ void launch(const Args<T>& a, int64_t blocks, int threads) {
 template <typename T, NormKind kKind>
 void launch_any(const Args<T>& a, bool aligned) {
   constexpr int kN = 16 / sizeof(T), kRowsABlock = 4;
-  const int vectors = a.width / kN,
-            block = (vectors / 4 + VITRINE_WARP) / VITRINE_WARP * VITRINE_WARP;
+  const int vectors = a.width / kN;
+  const int block = ((vectors + 3) / 4 + VITRINE_WARP - 1) / VITRINE_WARP * VITRINE_WARP;
   if constexpr (sizeof(T) < 8) {
     const int64_t blocks = (a.rows + kRowsABlock - 1) / kRowsABlock;
     if (aligned && a.width % kN == 0) {

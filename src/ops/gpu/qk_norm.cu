@@ -136,9 +136,8 @@ __global__ void __launch_bounds__(kThreads) qk_norm_backward_kernel(const Args<T
         const float n = to_wide(x[u].v[j]) * rstd[u], d = to_wide(dy[u].v[j]);
         const float weight = to_wide(head[u].query ? wq.v[j] : wk.v[j]);
         gn_sum += d * weight * n;
-        // Zero for values and places outside: n is 0 there.
-        dwq[j] += head[u].query ? d * n : 0.0f;
-        dwk[j] += head[u].query ? 0.0f : d * n;
+        if (head[u].query) dwq[j] += d * n;
+        if (head[u].normed && !head[u].query) dwk[j] += d * n;
         out[j] = d;
       }
       const float gn_mean = group_sum<kLanes>(gn_sum) / static_cast<float>(a.d);

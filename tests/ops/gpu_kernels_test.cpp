@@ -1,0 +1,164 @@
+// The GPU's memory-bound kernels where they change their way of working: row widths, head sizes,
+// long runs of one id, unaligned addresses, work in place; and the same bits in every run.
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "gpu/gpu.h"
+#include "support/op_runner.h"
+#include "support/tolerance.h"
+
+namespace vitrine::test {
+namespace {
+
+Device& gpu() {
+  static auto* device = make_gpu_device(0).release();
+  device->enter_lane(0);
+  return *device;
+}
+
+class GpuKernels : public testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string why = why_no_gpu();
+    if (!why.empty()) GTEST_SKIP() << why;
+  }
+};
+
+// Forward and backward against the reference, and the same bits when run again.
+void expect_reference(const OpCase& c, std::vector<Tensor> in, DType dtype) {
+  SCOPED_TRACE(c.label() + " " + dtype_name(dtype));
+  const ForwardResult expected = run_forward(reference_backend(), c, in);
+  const ForwardResult got = run_forward(gpu_backend(), c, in, gpu());
+  for (size_t i = 0; i < got.out.size(); ++i) {
+    EXPECT_LT(relative_error(got.out[i].values(), expected.out[i].values(), c.floor),
+              gpu_row(dtype))
+        << "out " << i;
+  }
+  std::vector<Tensor> dout;
+  for (const Tensor& out : expected.out) {
+    dout.emplace_back(out.type());
+    dout.back().set(random_values(out.type().shape.elements(), 31 + dout.size()));
+  }
+  BackwardOptions options;
+  options.f32_parameters = true;
+  const auto expected_din = run_backward(reference_backend(), c, in, expected, dout, options);
+  const auto din = run_backward(gpu_backend(), c, in, got, dout, options, gpu());
+  const auto again = run_backward(gpu_backend(), c, in, got, dout, options, gpu());
+  for (size_t i = 0; i < din.size(); ++i) {
+    EXPECT_LT(relative_error(din[i].values(), expected_din[i].values(), c.floor), gpu_row(dtype))
+        << "din " << i;
+    EXPECT_EQ(din[i].values(), again[i].values()) << "din " << i;
+  }
+}
+
+TEST_F(GpuKernels, NormRowsOfEveryWidth) {
+  // Warps, blocks with one, two and four vectors a thread, and what no block can hold.
+  for (const int64_t width : {8, 64, 504, 512, 520, 1536, 2048, 4096, 8960, 9224, 16384, 40000}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const Shape x{7, width}, w{width};
+      const Attrs eps{{"eps", 1e-5}};
+      for (const OpCase& c : {OpCase{"rms_norm", eps, {x, w}},
+                              OpCase{"add_rms_norm", eps, {x, x, w}},
+                              OpCase{"layer_norm", eps, {x, w, w}},
+                              OpCase{"add_layer_norm", eps, {x, x, w, w}}}) {
+        expect_reference(c, make_inputs(c, dtype, 5), dtype);
+      }
+    }
+  }
+}
+
+TEST_F(GpuKernels, NormGradientsOfMoreRowsThanBlocks) {
+  for (const int64_t width : {64, 768}) {
+    const OpCase c{
+        "add_layer_norm", {{"eps", 1e-5}}, {{3001, width}, {3001, width}, {width}, {width}}};
+    expect_reference(c, make_inputs(c, DType::kBF16, 6), DType::kBF16);
+  }
+}
+
+TEST_F(GpuKernels, HeadsOfEverySize) {
+  for (const int64_t d : {8, 64, 72, 128, 256, 264, 30}) {
+    const auto size = static_cast<double>(d);
+    const OpCase norm{"qk_norm",
+                      {{"heads", 6}, {"kv_heads", 2}, {"head_dim", size}, {"eps", 1e-6}},
+                      {{95, 10 * d}, {d}, {d}}};
+    const OpCase rotary{"rotary",
+                        {{"heads", 7}, {"head_dim", size}, {"base", 1e4}, {"axis", 1}},
+                        {{2, 50, 2, 10 * d}}};
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      expect_reference(norm, make_inputs(norm, dtype, 7), dtype);
+      expect_reference(rotary, make_inputs(rotary, dtype, 8), dtype);
+    }
+  }
+}
+
+TEST_F(GpuKernels, EmbeddingGradientsOfLongRunsOfOneId) {
+  const OpCase c{"embedding", {}, {{1000}, {300, 136}}, 300};
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const int period : {1, 2, 100}) {
+      auto in = make_inputs(c, dtype, 9);
+      for (int64_t i = 0; i < 1000; ++i) {
+        if (i % period != 0 || period == 1) in[0].set(i, 17);
+      }
+      expect_reference(c, in, dtype);
+    }
+  }
+}
+
+TEST_F(GpuKernels, AnIdOutsideTheVocabularyShowsWhenTheDeviceIsSynchronized) {
+  const OpCase c{"embedding", {}, {{40}, {300, 16}}, 300};
+  for (const double bad : {300.0, -1.0}) {
+    auto in = make_inputs(c, DType::kF32, 10);
+    in[0].set(33, bad);
+    try {
+      run_forward(gpu_backend(), c, in, gpu());
+      FAIL() << "not thrown";
+    } catch (const ShapeError& error) {
+      EXPECT_NE(std::string(error.what()).find("place 33"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("300"), std::string::npos) << error.what();
+    }
+  }
+  auto good = make_inputs(c, DType::kF32, 11);
+  EXPECT_NO_THROW(run_forward(gpu_backend(), c, good, gpu()));
+}
+
+TEST_F(GpuKernels, RotaryTurnsInPlaceAndBack) {
+  const OpCase c{
+      "rotary", {{"heads", 5}, {"head_dim", 16}, {"base", 1e4}, {"axis", 0}}, {{33, 112}}};
+  auto in = make_inputs(c, DType::kF32, 12);
+  const ForwardResult apart = run_forward(gpu_backend(), c, in, gpu());
+  const size_t bytes = in[0].view().bytes();
+  TensorView view = in[0].view();
+  view.data = gpu().allocate(bytes);
+  gpu().upload(view.data, in[0].view().data, bytes);
+  const OpKernels& rotary = gpu_backend().kernels("rotary");
+  rotary.forward({&c.attrs, {&view, 1}, {&view, 1}, {}, nullptr});
+  Tensor turned(in[0].type());
+  gpu().download(turned.view().data, view.data, bytes);
+  EXPECT_EQ(turned.values(), apart.out[0].values());
+  const GradView gradient{view, false};
+  rotary.backward({&c.attrs, {}, {}, {}, nullptr}, {&view, 1}, {&gradient, 1});
+  gpu().download(turned.view().data, view.data, bytes);
+  EXPECT_LT(relative_error(turned.values(), in[0].values()), gpu_row(DType::kF32));
+  gpu().release(view.data, bytes);
+}
+
+TEST_F(GpuKernels, UnalignedAddressesGiveTheSameValues) {
+  const OpCase c{"swiglu", {}, {{9, 128}}};
+  auto in = make_inputs(c, DType::kBF16, 13);
+  const ForwardResult aligned = run_forward(gpu_backend(), c, in, gpu());
+  const size_t bytes = in[0].view().bytes();
+  auto* x = static_cast<std::byte*>(gpu().allocate(bytes + 2));
+  auto* y = static_cast<std::byte*>(gpu().allocate(bytes / 2 + 2));
+  TensorView x_view = in[0].view(), y_view{y + 2, Shape{9, 64}, DType::kBF16};
+  x_view.data = x + 2;
+  gpu().upload(x_view.data, in[0].view().data, bytes);
+  gpu_backend().kernels("swiglu").forward({&c.attrs, {&x_view, 1}, {&y_view, 1}, {}, nullptr});
+  Tensor got(aligned.out[0].type());
+  gpu().download(got.view().data, y_view.data, bytes / 2);
+  EXPECT_EQ(got.values(), aligned.out[0].values());
+  gpu().release(x, bytes + 2);
+  gpu().release(y, bytes / 2 + 2);
+}
+
+}  // namespace
+}  // namespace vitrine::test
