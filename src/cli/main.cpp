@@ -40,7 +40,7 @@ int run(int argc, char** argv) {
   vitrine::add_diagnose(app, action);
   vitrine::add_compare(app, action);
   vitrine::add_trace(app, action);
-  vitrine::add_bench(app, action);
+  vitrine::add_bench(app, action, line);
   vitrine::add_explain(app, action);
   vitrine::add_plan(app, action);
   vitrine::add_validate(app, action);

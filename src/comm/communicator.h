@@ -109,6 +109,14 @@ class World {
   // these ranks, in the same order on each). `name` is unique a (group, lane).
   virtual std::shared_ptr<Communicator> group(const std::vector<int>& ranks,
                                               const std::string& name) = 0;
+  // The same for messages in the host's memory, where group() works on a device's.
+  virtual std::shared_ptr<Communicator> host_group(const std::vector<int>& ranks,
+                                                   const std::string& name) {
+    return group(ranks, name);
+  }
+  // Throws the CommError that work on a device has met since it was issued; called when the host
+  // has waited for the device.
+  virtual void check() {}
   // Aborts every communicator made so far.
   virtual void abort(const std::string& reason) noexcept = 0;
   // Whom to blame after a CommError: the rank that is gone or that lags behind the others, with a
