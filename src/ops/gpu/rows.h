@@ -10,8 +10,10 @@ void add_attention_rows(Backend& backend);  // attention
 void add_norm_rows(
     Backend& backend);  // rms_norm, add_rms_norm, layer_norm, add_layer_norm, qk_norm
 void add_pointwise_rows(
-    Backend& backend);  // rotary, swiglu, gelu, add, add_broadcast, scale, gated_sigmoid
-void add_layout_rows(Backend& backend);  // embedding, patchify, ..., mean_pool
+    Backend& backend);  // gelu, add, add_broadcast, scale, gated_sigmoid
+void add_layout_rows(Backend& backend);  // patchify, ..., mean_pool
+void add_swiglu_rotary_rows(Backend& backend);
+void add_embedding_rows(Backend& backend);
 void add_loss_rows(Backend& backend);    // mse, l1
 
 }  // namespace vitrine::gpu
