@@ -6,6 +6,7 @@ namespace vitrine {
 Backend& gpu_backend() {
   static auto* backend = [] {
     auto* made = new Backend("gpu");
+    gpu::add_matmul_rows(*made);
     return made;
   }();
   return *backend;
