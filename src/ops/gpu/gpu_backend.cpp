@@ -7,6 +7,7 @@ Backend& gpu_backend() {
   static auto* backend = [] {
     auto* made = new Backend("gpu");
     gpu::add_matmul_rows(*made);
+    gpu::add_cross_entropy_rows(*made);
     gpu::add_attention_rows(*made);
     return made;
   }();
