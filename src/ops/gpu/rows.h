@@ -5,8 +5,9 @@
 
 namespace vitrine::gpu {
 
-void add_matmul_rows(Backend& backend);     // linear, linear_cross_entropy (cublaslt)
-void add_attention_rows(Backend& backend);  // attention
+void add_matmul_rows(Backend& backend);         // linear
+void add_cross_entropy_rows(Backend& backend);  // linear_cross_entropy
+void add_attention_rows(Backend& backend);      // attention
 void add_norm_rows(
     Backend& backend);  // rms_norm, add_rms_norm, layer_norm, add_layer_norm, qk_norm
 void add_pointwise_rows(
