@@ -30,5 +30,7 @@ void add_calibrate(CLI::App& app, CommandAction& action, const CommandLine& line
 void add_explain(CLI::App& app, CommandAction& action);
 void add_plan(CLI::App& app, CommandAction& action);
 void add_validate(CLI::App& app, CommandAction& action);
+void add_doctor(CLI::App& app, CommandAction& action);
+void add_top(CLI::App& app, CommandAction& action);
 
 }  // namespace vitrine

@@ -45,6 +45,8 @@ int run(int argc, char** argv) {
   vitrine::add_plan(app, action);
   vitrine::add_validate(app, action);
   vitrine::add_calibrate(app, action, line);
+  vitrine::add_doctor(app, action);
+  vitrine::add_top(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
