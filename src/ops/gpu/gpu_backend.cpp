@@ -6,6 +6,9 @@ namespace vitrine {
 Backend& gpu_backend() {
   static auto* backend = [] {
     auto* made = new Backend("gpu");
+    gpu::add_pointwise_rows(*made);
+    gpu::add_layout_rows(*made);
+    gpu::add_loss_rows(*made);
     return made;
   }();
   return *backend;
