@@ -1,0 +1,266 @@
+// The GPU's sums and update of a step against the host's.
+#include "gpu/gpu.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/error.h"
+#include "optim/step_math.h"
+#include "optim/step_values.h"
+
+namespace vitrine::test {
+namespace {
+
+Device& gpu() {
+  static auto* device = make_gpu_device(0).release();
+  device->enter_lane(0);
+  return *device;
+}
+
+// Bytes on the device; `shift` bytes past an aligned address.
+class OnGpu {
+ public:
+  OnGpu(const void* host, size_t bytes, size_t shift = 0)
+      : bytes_(bytes), shift_(shift), block_(gpu().allocate(bytes + shift)) {
+    gpu().upload(data(), host, bytes);
+  }
+  explicit OnGpu(const std::vector<float>& values, size_t shift = 0)
+      : OnGpu(values.data(), values.size() * 4, shift) {}
+  ~OnGpu() { gpu().release(block_, bytes_ + shift_); }
+  OnGpu(const OnGpu&) = delete;
+  OnGpu& operator=(const OnGpu&) = delete;
+  void* data() const { return static_cast<std::byte*>(block_) + shift_; }
+  float* floats() const { return static_cast<float*>(data()); }
+  template <typename T>
+  std::vector<T> values() const {
+    std::vector<T> host(bytes_ / sizeof(T));
+    gpu().download(host.data(), data(), bytes_);
+    return host;
+  }
+
+ private:
+  size_t bytes_, shift_;
+  void* block_;
+};
+
+std::vector<std::byte> narrowed(const std::vector<float>& values, DType dtype) {
+  std::vector<std::byte> bytes(values.size() * dtype_bytes(dtype));
+  convert(dtype, bytes.data(), DType::kF32, values.data(), static_cast<int64_t>(values.size()));
+  return bytes;
+}
+
+class GpuStep : public testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string why = why_no_gpu();
+    if (!why.empty()) GTEST_SKIP() << why;
+    gpu();
+  }
+};
+
+struct UpdateCase {
+  DType gradients, parameters;
+  size_t shift;  // bytes past an aligned address, of every array alike in elements
+  std::vector<UpdateRange> ranges;
+};
+
+// Both sides start from the same arrays; every bit of every array must be equal afterwards.
+void expect_equal_updates(const UpdateCase& c, int64_t count) {
+  const OptimizerConfig config;
+  const auto g = narrowed(spread_values(count, 3, 100), c.gradients);
+  auto master = spread_values(count, 4), m = spread_values(count, 5), v = spread_values(count, 6);
+  for (float& x : v) x = std::abs(x);
+  std::vector<std::byte> parameters(master.size() * dtype_bytes(c.parameters), std::byte{7});
+  const bool apart = c.parameters != DType::kF32;
+  const OnGpu g_gpu(g.data(), g.size(), c.shift * dtype_bytes(c.gradients));
+  const OnGpu master_gpu(master, 4 * c.shift), m_gpu(m, 4 * c.shift), v_gpu(v, 4 * c.shift);
+  const OnGpu parameters_gpu(
+      parameters.data(), parameters.size(), c.shift * dtype_bytes(c.parameters));
+  const auto update = [&](StepMath& math, const UpdateArrays& arrays) {
+    math.begin();
+    math.add_squares(arrays.gradients, c.gradients, 0, count);
+    math.combine(1, {.parts = 1, .loss_scale = 4, .clip = 0});
+    math.update(config, 1e-3, 7, c.ranges, arrays);
+  };
+  const auto host = make_host_step_math(), device = make_gpu_step_math();
+  update(*host,
+         {master.data(),
+          m.data(),
+          v.data(),
+          g.data(),
+          c.gradients,
+          apart ? static_cast<void*>(parameters.data()) : master.data(),
+          c.parameters});
+  update(*device,
+         {master_gpu.floats(),
+          m_gpu.floats(),
+          v_gpu.floats(),
+          g_gpu.data(),
+          c.gradients,
+          apart ? parameters_gpu.data() : master_gpu.data(),
+          c.parameters});
+  EXPECT_EQ(master_gpu.values<float>(), master);
+  EXPECT_EQ(m_gpu.values<float>(), m);
+  EXPECT_EQ(v_gpu.values<float>(), v);
+  EXPECT_EQ(parameters_gpu.values<std::byte>(), parameters);
+}
+
+TEST_F(GpuStep, UpdatesWithTheBitsOfTheHost) {
+  const std::vector<UpdateRange> whole = {{0, 10007, true}};
+  const std::vector<UpdateRange> cut = {
+      {3, 50, true}, {50, 51, false}, {51, 51, true}, {64, 9000, false}, {9001, 10007, true}};
+  for (const DType gradients : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const DType parameters : {DType::kF32, DType::kBF16, DType::kF16}) {
+      for (const size_t shift : {size_t{0}, size_t{1}, size_t{3}}) {
+        SCOPED_TRACE(std::string(dtype_name(gradients)) + " " + dtype_name(parameters) + " " +
+                     std::to_string(shift));
+        expect_equal_updates({gradients, parameters, shift, whole}, 10007);
+        expect_equal_updates({gradients, parameters, shift, cut}, 10007);
+      }
+    }
+  }
+}
+
+TEST_F(GpuStep, UpdatesMoreRangesThanOneLaunchHolds) {
+  std::vector<UpdateRange> ranges;
+  for (int64_t i = 0; i < 1000; ++i) ranges.push_back({i * 10, i * 10 + i % 10, i % 3 == 0});
+  expect_equal_updates({DType::kF32, DType::kBF16, 0, ranges}, 10007);
+}
+
+// The norm of `values` added in pieces; cuts are multiples of kNormChunk.
+double norm_in_pieces(StepMath& math,
+                      const std::byte* data,
+                      DType dtype,
+                      const std::vector<int64_t>& cuts) {
+  math.begin();
+  for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+    math.add_squares(
+        data + static_cast<size_t>(cuts[i]) * dtype_bytes(dtype), dtype, cuts[i], cuts[i + 1]);
+  }
+  math.combine(1, {.parts = 1, .loss_scale = 2, .clip = 1});
+  return math.sums().gradient_norm;
+}
+
+TEST_F(GpuStep, FindsTheNormOfTheHostHoweverTheGradientIsCut) {
+  const int64_t count = 1'000'003;
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    const auto g = narrowed(spread_values(count, 9, 3), dtype);
+    for (const size_t shift : {size_t{0}, dtype_bytes(dtype)}) {
+      const OnGpu g_gpu(g.data(), g.size(), shift);
+      const auto* data = static_cast<const std::byte*>(g_gpu.data());
+      const auto host = make_host_step_math(), device = make_gpu_step_math();
+      const double expected = norm_in_pieces(*host, g.data(), dtype, {0, count});
+      const double whole = norm_in_pieces(*device, data, dtype, {0, count});
+      EXPECT_NEAR(whole / expected, 1, 1e-12) << dtype_name(dtype);
+      EXPECT_EQ(norm_in_pieces(*device, data, dtype, {0, 64, 64 * 77, 640000, count}), whole);
+      EXPECT_EQ(norm_in_pieces(*device, data, dtype, {0, 64 * 8, 64 * 9999, count}), whole);
+    }
+  }
+}
+
+TEST_F(GpuStep, ChangesNothingAfterAnOverflow) {
+  for (const float bad :
+       {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(), 1e30f}) {
+    std::vector<float> g(100, 1.0f);
+    g[77] = bad;
+    const std::vector<float> start(100, 2.0f);
+    const OnGpu g_gpu(g), master(start), m(start), v(start);
+    const auto math = make_gpu_step_math();
+    const UpdateRange range{0, 100, true};
+    const UpdateArrays arrays{.master = master.floats(),
+                              .exp_avg = m.floats(),
+                              .exp_avg_sq = v.floats(),
+                              .gradients = g_gpu.data(),
+                              .parameters = master.data()};
+    math->begin();
+    math->add_squares(g_gpu.data(), DType::kF32, 0, 100);
+    math->combine(1, {});
+    math->update({}, 1e-3, 1, {&range, 1}, arrays);
+    EXPECT_TRUE(math->sums().overflow) << bad;
+    EXPECT_EQ(master.values<float>(), start);
+    EXPECT_EQ(m.values<float>(), start);
+    math->begin();  // the next step starts clean
+    math->combine(1, {});
+    EXPECT_FALSE(math->sums().overflow);
+  }
+}
+
+TEST_F(GpuStep, ClipsLikeTheHost) {
+  const auto g = spread_values(500, 11, 100);
+  const OnGpu g_gpu(g);
+  float loss = 1.25f;
+  const OnGpu loss_gpu(&loss, sizeof(loss));
+  const NormInput input{.parts = 4, .loss_scale = 1024, .clip = 0.01};
+  const auto host = make_host_step_math(), device = make_gpu_step_math();
+  host->begin();
+  host->add_loss({&loss, Shape{1}, DType::kF32}, 0.3);
+  host->add_squares(g.data(), DType::kF32, 0, 500);
+  host->combine(1, input);
+  device->begin();
+  device->add_loss({loss_gpu.data(), Shape{1}, DType::kF32}, 0.3);
+  device->add_squares(g_gpu.data(), DType::kF32, 0, 500);
+  device->message(0.5);
+  device->combine(1, input);
+  EXPECT_EQ(device->local_loss(), host->local_loss());
+  EXPECT_EQ(device->sums().loss, host->sums().loss);
+  EXPECT_EQ(device->sums().gradient_norm, host->sums().gradient_norm);
+  EXPECT_EQ(device->sums().progress, 0.5);
+  // What the factor did shows in exp_avg: (1 - beta1) * factor * gradient.
+  std::vector<float> zero(500), master(500), m(500), v(500);
+  const OnGpu master_gpu(zero), m_gpu(zero), v_gpu(zero);
+  const UpdateRange range{0, 500, true};
+  host->update({},
+               1e-3,
+               1,
+               {&range, 1},
+               {.master = master.data(),
+                .exp_avg = m.data(),
+                .exp_avg_sq = v.data(),
+                .gradients = g.data(),
+                .parameters = master.data()});
+  device->update({},
+                 1e-3,
+                 1,
+                 {&range, 1},
+                 {.master = master_gpu.floats(),
+                  .exp_avg = m_gpu.floats(),
+                  .exp_avg_sq = v_gpu.floats(),
+                  .gradients = g_gpu.data(),
+                  .parameters = master_gpu.data()});
+  EXPECT_EQ(m_gpu.values<float>(), m);
+}
+
+TEST_F(GpuStep, CombinesThreeRanksToTheBitsOfOne) {
+  const auto g = spread_values(1000, 2);
+  const OnGpu g_gpu(g);
+  const int64_t cuts[] = {0, 320, 448, 1000};
+  const auto alone = make_gpu_step_math(), math = make_gpu_step_math();
+  alone->begin();
+  alone->add_squares(g_gpu.data(), DType::kF32, 0, 1000);
+  alone->combine(1, {});
+  const auto room = math->room(3);
+  double expected_loss = 0;
+  for (size_t r = 0; r < 3; ++r) {
+    const auto rank = make_gpu_step_math();
+    float loss = 0.1f * static_cast<float>(r + 1);
+    const OnGpu loss_gpu(&loss, sizeof(loss));
+    expected_loss += static_cast<double>(loss);
+    rank->begin();
+    rank->add_loss({loss_gpu.data(), Shape{1}, DType::kF32}, 1);
+    rank->add_squares(g_gpu.floats() + cuts[r], DType::kF32, cuts[r], cuts[r + 1]);
+    const auto message = rank->message(0.25 + static_cast<double>(r));
+    ASSERT_EQ(message.size() * 3, room.size());
+    gpu().copy(room.data() + r * message.size(), message.data(), message.size());
+    gpu().synchronize();
+  }
+  math->combine(3, {});
+  EXPECT_EQ(math->sums().gradient_norm, alone->sums().gradient_norm);
+  EXPECT_EQ(math->sums().loss, expected_loss);
+  EXPECT_EQ(math->sums().progress, 0.25);
+}
+
+}  // namespace
+}  // namespace vitrine::test
