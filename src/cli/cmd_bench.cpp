@@ -41,7 +41,7 @@ int bench_operations(const std::string& only, bool json) {
 
 void add_bench(CLI::App& app, CommandAction& action) {
   struct Arguments {
-    std::string name, op;
+    std::string name, op, device = "cpu";
     BenchOptions options;
   };
   auto a = std::make_shared<Arguments>();
@@ -63,11 +63,15 @@ void add_bench(CLI::App& app, CommandAction& action) {
   command->add_option("--pairs", a->options.pairs, "Of recorder")->capture_default_str();
   command->add_option("--micro-batch", a->options.micro_batch);
   command->add_option("--op", a->op, "Of ops: only this operation");
+  command->add_option("--device", a->device, "Of ops: cpu or gpu")
+      ->check(CLI::IsMember({"cpu", "gpu"}))
+      ->capture_default_str();
   command->add_flag("--json", a->options.json);
   command->footer("Example: vitrine bench zero --json");
   command->callback([a, &action] {
     action = [a] {
       if (a->name == "zero") return bench_zero(a->options);
+      if (a->name == "ops" && a->device == "gpu") return bench_gpu(a->op, a->options.json);
       if (a->name == "ops") return bench_operations(a->op, a->options.json);
       if (a->name == "step") return bench_step(a->options);
       if (a->name == "plan") return bench_plan(a->options);

@@ -16,12 +16,15 @@ struct Places {
 
   __device__ __forceinline__ int64_t at(int64_t i) const {
     int64_t place = 0;
-    for (int g = 0; g + 1 < groups; ++g) {
+    // Unrolled, so that the arrays stay in the kernel's parameters.
+#pragma unroll
+    for (int g = 0; g < Shape::kMaxRank; ++g) {
+      if (g + 1 >= groups) return place + i * stride[g];
       const int64_t outer = quotient(i, size[g]);
       place += (i - outer * size[g]) * stride[g];
       i = outer;
     }
-    return groups > 0 ? place + i * stride[groups - 1] : 0;
+    return place;
   }
 };
 

@@ -57,7 +57,7 @@ inline ReduceShape reduce_shape(const Shape& x, int64_t dims) {
 
 constexpr int kReduceLanes = VITRINE_WARP;  // columns (vectors) of a block, or positions of a warp
 constexpr int kReduceRows = 8;              // positions, or warps, of a block
-constexpr int kReduceInFlight = 4;
+constexpr int kReduceInFlight = 4;          // for one sum; half of it for more, to spare registers
 
 // partial[chunk][k][kept position]. F has State<N>, load<N>(at), and finish<N>(at, kept position,
 // state, sums[K][N]), which adds what the N elements from `at` give.
@@ -65,6 +65,7 @@ template <int N, int K, typename W, typename F>
 __global__ void __launch_bounds__(kReduceLanes* kReduceRows)
     column_partials(const F f, const ReduceShape shape, int64_t chunk, W* partial) {
   constexpr int kColumns = kReduceLanes * N;
+  constexpr int kInFlight = K == 1 ? kReduceInFlight : kReduceInFlight / 2;
   __shared__ W tree[kReduceRows][N * (kReduceLanes + 1)];
   const int64_t keeps = shape.keeps();
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kColumns;
@@ -73,17 +74,17 @@ __global__ void __launch_bounds__(kReduceLanes* kReduceRows)
   if (column < keeps) {
     const int64_t base = shape.kept_offset(column);
     const int64_t begin = blockIdx.y * chunk, end = min(begin + chunk, shape.sums());
-    for (int64_t r = begin + threadIdx.y; r < end; r += kReduceRows * kReduceInFlight) {
-      typename F::template State<N> state[kReduceInFlight];
-      int64_t at[kReduceInFlight];
+    for (int64_t r = begin + threadIdx.y; r < end; r += kReduceRows * kInFlight) {
+      typename F::template State<N> state[kInFlight];
+      int64_t at[kInFlight];
 #pragma unroll
-      for (int u = 0; u < kReduceInFlight; ++u) {
+      for (int u = 0; u < kInFlight; ++u) {
         if (r + u * kReduceRows >= end) continue;
         at[u] = base + shape.summed_offset(r + u * kReduceRows);
         state[u] = f.template load<N>(at[u]);
       }
 #pragma unroll
-      for (int u = 0; u < kReduceInFlight; ++u) {
+      for (int u = 0; u < kInFlight; ++u) {
         if (r + u * kReduceRows < end) f.template finish<N>(at[u], column, state[u], sums);
       }
     }
