@@ -6,5 +6,5 @@
 struct __mt_bfloat16 {
   unsigned short bits;
 };
-__device__ float __bfloat162float(__mt_bfloat16);
-__device__ __mt_bfloat16 __float2bfloat16_rn(float);
+float __bfloat162float(__mt_bfloat16);
+__mt_bfloat16 __float2bfloat16_rn(float);

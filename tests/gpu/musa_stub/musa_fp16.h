@@ -6,5 +6,5 @@
 struct __half {
   unsigned short bits;
 };
-__device__ float __half2float(__half);
-__device__ __half __float2half_rn(float);
+float __half2float(__half);
+__half __float2half_rn(float);

@@ -6,20 +6,23 @@
 #include <cstddef>
 #include <cstdint>
 
-#define __host__ __attribute__((host))
-#define __device__ __attribute__((device))
-#define __global__ __attribute__((global))
-#define __shared__ __attribute__((shared))
+// Without the SDK's compiler everything is a function of the host.
+#define __host__
+#define __device__
+#define __global__
+#define __shared__
+#define __constant__
 #define __forceinline__ inline
-#define __launch_bounds__(...) __attribute__((launch_bounds(__VA_ARGS__)))
+#define __restrict__
+#define __grid_constant__
+#define __launch_bounds__(...)
 
 struct uint3 {
   unsigned x, y, z;
 };
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
-  __host__ __device__ constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1)
-      : x(x), y(y), z(z) {}
+  constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
 };
 struct uint2 {
   unsigned x, y;
@@ -27,8 +30,8 @@ struct uint2 {
 struct uint4 {
   unsigned x, y, z, w;
 };
-extern const __device__ uint3 threadIdx, blockIdx;
-extern const __device__ dim3 blockDim, gridDim;
+extern const uint3 threadIdx, blockIdx;
+extern const dim3 blockDim, gridDim;
 
 enum musaError_t { musaSuccess, musaErrorMemoryAllocation, musaErrorNoKernelImageForDevice };
 enum musaMemcpyKind { musaMemcpyHostToDevice, musaMemcpyDeviceToHost, musaMemcpyDeviceToDevice };
@@ -40,13 +43,6 @@ struct musaDeviceProp {
   size_t totalGlobalMem, sharedMemPerBlockOptin;
   int major, minor, multiProcessorCount, l2CacheSize;
 };
-
-// What the compiler calls for a launch.
-extern "C" int cudaConfigureCall(dim3 grid, dim3 block, size_t shared, musaStream_t stream);
-extern "C" unsigned __cudaPushCallConfiguration(dim3 grid,
-                                                dim3 block,
-                                                size_t shared = 0,
-                                                void* stream = nullptr);
 
 const char* musaGetErrorName(musaError_t);
 const char* musaGetErrorString(musaError_t);
@@ -77,21 +73,24 @@ musaError_t musaMemcpyAsync(void*, const void*, size_t, musaMemcpyKind, musaStre
 musaError_t musaMemset(void*, int, size_t);
 musaError_t musaMemsetAsync(void*, int, size_t, musaStream_t = nullptr);
 
-__device__ void __syncthreads();
-__device__ int __syncthreads_or(int);
-__device__ void __syncwarp(unsigned = ~0u);
+void __syncthreads();
+int __syncthreads_or(int);
+void __syncwarp(unsigned = ~0u);
 template <typename T>
-__device__ T __shfl_xor_sync(unsigned, T, int);
-__device__ float __expf(float);
-__device__ float __fdividef(float, float);
-__device__ float __fadd_rn(float, float);
-__device__ float __fsub_rn(float, float);
-__device__ float __fmul_rn(float, float);
-__device__ float __fdiv_rn(float, float);
-__device__ float __fsqrt_rn(float);
-__device__ double __dadd_rn(double, double);
-__device__ double __dmul_rn(double, double);
+T __shfl_xor_sync(unsigned, T, int);
+float __expf(float);
+float __fdividef(float, float);
+float __fadd_rn(float, float);
+float __fsub_rn(float, float);
+float __fmul_rn(float, float);
+float __fdiv_rn(float, float);
+float __fsqrt_rn(float);
+double __dadd_rn(double, double);
+double __dmul_rn(double, double);
 template <typename T>
-__device__ T min(T, T);
+T min(T, T);
 template <typename T>
-__device__ T max(T, T);
+T max(T, T);
+template <typename T>
+T atomicAdd(T*, T);
+using std::isfinite;
