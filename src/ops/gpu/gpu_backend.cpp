@@ -6,6 +6,9 @@ namespace vitrine {
 Backend& gpu_backend() {
   static auto* backend = [] {
     auto* made = new Backend("gpu");
+    gpu::add_norm_rows(*made);
+    gpu::add_swiglu_rotary_rows(*made);
+    gpu::add_embedding_rows(*made);
     gpu::add_pointwise_rows(*made);
     gpu::add_layout_rows(*made);
     gpu::add_loss_rows(*made);

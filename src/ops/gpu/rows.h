@@ -14,5 +14,7 @@ void add_broadcast_rows(Backend& backend);  // the last two; called by add_point
 void add_layout_rows(Backend& backend);     // patchify, ..., mean_pool, flatten_frames
 void add_frame_rows(Backend& backend);  // frame_difference, mean_pool; called by add_layout_rows
 void add_loss_rows(Backend& backend);   // mse, l1
+void add_swiglu_rotary_rows(Backend& backend);
+void add_embedding_rows(Backend& backend);
 
 }  // namespace vitrine::gpu
