@@ -13,7 +13,7 @@ trap 'rm -rf "$scratch"' EXIT
 
 # Libraries of one vendor (products of matrices, attention, collectives) and machine code stay behind their own
 # interfaces; what uses them is not compiled here, and is named.
-own='cublas|cudnn|nccl|cufile|cupti|cuda_fp8|__nv_fp8|asm volatile|asm\(|wgmma|cuda_bf16|nvrtc'
+own='cub/|cublas|cudnn|nccl|cufile|cupti|cuda_fp8|__nv_fp8|asm volatile|asm\(|wgmma|cuda_bf16|nvrtc'
 files=() apart=()
 while read -r file; do
   if grep -Eiq "$own" "$file"; then apart+=("$file"); else files+=("$file"); fi
@@ -35,8 +35,10 @@ for vendor in "${vendors[@]}"; do
     hip)
       command -v hipcc >/dev/null || { echo "hip: skipped, hipcc is not installed (apt-get install hipcc)"; continue; }
       for file in "${files[@]}"; do
-        compile hip "$file" hipcc -x hip -std=c++20 -O1 -Isrc -DVITRINE_GPU_HIP --offload-arch=gfx90a -Wno-unused-result \
-          -c -o /dev/null
+        case $file in
+          *.cu) compile hip "$file" hipcc -x hip -std=c++20 -O1 -Isrc -DVITRINE_GPU_HIP --offload-arch=gfx90a -w -c -o /dev/null ;;
+          *) compile hip "$file" "${CXX:-g++}" -x c++ -std=c++20 -fsyntax-only -w -Isrc -DVITRINE_GPU_HIP -D__HIP_PLATFORM_AMD__ ;;
+        esac
       done ;;
     musa)
       # Plain C++ once `<<<...>>>` is gone; lines keep their numbers.

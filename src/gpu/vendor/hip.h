@@ -30,6 +30,10 @@
 #define cudaRuntimeGetVersion hipRuntimeGetVersion
 #define cudaSetDevice hipSetDevice
 #define sharedMemPerBlockOptin sharedMemPerBlock
+// Function pointers are taken as const void*.
+#define cudaFuncSetAttribute(kernel, attribute, value) \
+  hipFuncSetAttribute(reinterpret_cast<const void*>(kernel), attribute, value)
+#define cudaFuncAttributeMaxDynamicSharedMemorySize hipFuncAttributeMaxDynamicSharedMemorySize
 
 // Streams and events.
 #define cudaStream_t hipStream_t
@@ -60,6 +64,9 @@
 
 // Types and conversions.
 #define __nv_bfloat16 hip_bfloat16
+
+// Only device code has these; files for the host see the runtime alone.
+#ifdef __HIPCC__
 __device__ inline float __bfloat162float(hip_bfloat16 x) { return static_cast<float>(x); }
 __device__ inline hip_bfloat16 __float2bfloat16_rn(float x) { return hip_bfloat16(x); }
 
@@ -69,3 +76,4 @@ __device__ inline T __shfl_xor_sync(unsigned long long, T x, int mask) {
   return __shfl_xor(x, mask);
 }
 __device__ inline void __syncwarp() { __builtin_amdgcn_wave_barrier(); }
+#endif

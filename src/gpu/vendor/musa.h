@@ -29,6 +29,8 @@
 #define cudaGetDeviceProperties musaGetDeviceProperties
 #define cudaRuntimeGetVersion musaRuntimeGetVersion
 #define cudaSetDevice musaSetDevice
+#define cudaFuncSetAttribute musaFuncSetAttribute
+#define cudaFuncAttributeMaxDynamicSharedMemorySize musaFuncAttributeMaxDynamicSharedMemorySize
 
 // Streams and events.
 #define cudaStream_t musaStream_t

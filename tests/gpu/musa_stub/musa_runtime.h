@@ -30,6 +30,14 @@ struct uint2 {
 struct uint4 {
   unsigned x, y, z, w;
 };
+struct float2 {
+  float x, y;
+};
+struct float4 {
+  float x, y, z, w;
+};
+float2 make_float2(float, float);
+float4 make_float4(float, float, float, float);
 extern const uint3 threadIdx, blockIdx;
 extern const dim3 blockDim, gridDim;
 
@@ -64,6 +72,9 @@ musaError_t musaEventDestroy(musaEvent_t);
 musaError_t musaEventElapsedTime(float*, musaEvent_t, musaEvent_t);
 musaError_t musaEventRecord(musaEvent_t, musaStream_t = nullptr);
 musaError_t musaEventSynchronize(musaEvent_t);
+enum musaFuncAttribute { musaFuncAttributeMaxDynamicSharedMemorySize };
+template <typename T>
+musaError_t musaFuncSetAttribute(T*, musaFuncAttribute, int);
 template <typename T>
 musaError_t musaMalloc(T**, size_t);
 template <typename T>
