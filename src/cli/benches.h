@@ -27,6 +27,9 @@ int bench_zero(const BenchOptions& options);
 int bench_step(const BenchOptions& options, const CommandLine& line);
 // Recording on against off, alternated step by step.
 int bench_recorder(const BenchOptions& options);
+// Times of every operation on GPU 0, and of the optimizer, against the copy bandwidth measured in
+// the same run; `only` names one operation.
+int bench_gpu(const std::string& only, bool json);
 // Memory checks and simulations a second, time of a large search.
 int bench_plan(const BenchOptions& options);
 

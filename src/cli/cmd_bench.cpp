@@ -41,7 +41,7 @@ int bench_operations(const std::string& only, bool json) {
 
 void add_bench(CLI::App& app, CommandAction& action, const CommandLine& line) {
   struct Arguments {
-    std::string name, op;
+    std::string name, op, device = "cpu";
     BenchOptions options;
   };
   auto a = std::make_shared<Arguments>();
@@ -77,11 +77,15 @@ void add_bench(CLI::App& app, CommandAction& action, const CommandLine& line) {
   command->add_option("--loss-chunk-rows", a->options.loss_chunk_rows, "Of step, for decoders");
   command->add_flag("--recompute", a->options.recompute, "Of step: full recomputation");
   command->add_option("--op", a->op, "Of ops: only this operation");
+  command->add_option("--device", a->device, "Of ops: cpu or gpu")
+      ->check(CLI::IsMember({"cpu", "gpu"}))
+      ->capture_default_str();
   command->add_flag("--json", a->options.json);
   command->footer("Example: vitrine bench zero --json");
   command->callback([a, &action, &line] {
     action = [a, &line] {
       if (a->name == "zero") return bench_zero(a->options);
+      if (a->name == "ops" && a->device == "gpu") return bench_gpu(a->op, a->options.json);
       if (a->name == "ops") return bench_operations(a->op, a->options.json);
       if (a->name == "step") return bench_step(a->options, line);
       if (a->name == "plan") return bench_plan(a->options);

@@ -7,6 +7,7 @@
 
 #include "cli/terminal.h"
 #include "comm/launcher.h"
+#include "comm/nccl/nccl.h"
 #include "core/error.h"
 #include "core/parallel.h"
 
@@ -57,7 +58,7 @@ int run_ranks(int ranks,
   if (environment.size == 1) return work(nullptr);
   const auto timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout_seconds * 1000));
   const std::unique_ptr<World> world =
-      device == "cuda" ? throw ConfigError("several GPU ranks: not in this build yet")
+      device == "cuda" ? make_nccl_world(environment, environment.local_rank, timeout)
                        : make_gloo_world(environment, timeout);
   try {
     return work(world.get());

@@ -27,4 +27,11 @@ void when_wanted(const OpCall& call, Views dout, Gradients din) {
   for (const GradView& gradient : din) clear_gradient(gradient);
 }
 
+// Each destination (=|+=) factor * dy, in one pass. In pointwise.cu.
+void spread_gradient(const TensorView& dy,
+                     double factor,
+                     const GradView& first,
+                     const GradView& second,
+                     const char* op);
+
 }  // namespace vitrine::gpu
