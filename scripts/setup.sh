@@ -4,7 +4,8 @@
 set -euo pipefail
 packages=(g++ cmake ninja-build ccache pkg-config git
   nlohmann-json3-dev libcli11-dev libdnnl-dev libgloo-dev libssl-dev zlib1g-dev libsqlite3-dev libisal-dev
-  libavformat-dev libavcodec-dev libavutil-dev libswscale-dev libpng-dev libgif-dev)
+  libavformat-dev libavcodec-dev libavutil-dev libswscale-dev libpng-dev libgif-dev
+  libcpp-httplib-dev)
 if [ "${1:-}" = --tests ]; then
   packages+=(libgtest-dev python3 iproute2 clang clang-format clang-tidy libclang-rt-dev)
   # For the report's page; Node.js may have come from elsewhere than Debian.

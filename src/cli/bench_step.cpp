@@ -1,9 +1,12 @@
 // vitrine bench step and bench recorder: whole training steps of one process.
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 
 #include "cli/benches.h"
+#include "cli/launch.h"
 #include "core/clock.h"
+#include "core/format.h"
 #include "core/json.h"
 #include "core/parallel.h"
 #include "core/philox.h"
@@ -44,25 +47,40 @@ struct Bench {
   std::unique_ptr<FixedBatch> batch;
   double units = 0;
 
-  Bench(const BenchOptions& options, Recorder* recorder) {
+  Bench(const BenchOptions& options, Recorder* recorder, World* world = nullptr) {
     const bool decoder = options.model == "decoder";
     micro_batch = options.micro_batch > 0 ? options.micro_batch : 8;
     BuildOptions build;
     build.micro_batch = micro_batch;
     Json section{{"family", decoder ? "decoder" : "world_model"}, {"size", options.size}};
+    if (decoder && options.sequence > 0) section["sequence_length"] = options.sequence;
+    if (decoder && options.loss_chunk_rows >= 0) {
+      section["loss_chunk_rows"] = options.loss_chunk_rows;
+    }
     built = build_model(section, build);
     EngineOptions engine_options;
-    engine_options.strategy.micro_batch = micro_batch;
+    if (options.device == "cuda") {
+      engine_options.execution = gpu_execution(rank_environment().local_rank);
+    }
+    Strategy& strategy = engine_options.strategy;
+    strategy.micro_batch = micro_batch;
+    strategy.accumulation = options.accumulation;
+    strategy.mesh.data = world ? world->size() : 1;
+    strategy.shard = Sharding::stage(static_cast<int>(options.stage));
+    strategy.compute_dtype = dtype_from_name(options.dtype);
+    strategy.gradient_dtype = dtype_from_name(options.gradient_dtype);
+    strategy.recompute = options.recompute;
     const Json resolved = parse_json(built.resolved, "model");
     const int64_t ids =
         decoder ? resolved.value("vocab", int64_t{2}) : resolved.value("action_count", int64_t{2});
-    units = built.model.units_per_sample * static_cast<double>(micro_batch);
-    engine = initialize(std::move(built.model), built.batch, engine_options, nullptr, recorder);
-    batch = std::make_unique<FixedBatch>(built.batch, ids, engine->ledger());
+    units = built.model.units_per_sample * static_cast<double>(strategy.global_batch());
+    engine = initialize(std::move(built.model), built.batch, engine_options, world, recorder);
+    batch = std::make_unique<FixedBatch>(built.batch, ids, engine->host_ledger());
   }
-  int64_t step() {
+  int64_t step(StepReport* report = nullptr) {
     const int64_t start = now_ns();
-    engine->train_step([&](int) { return batch->views; });
+    const StepReport done = engine->train_step([&](int) { return batch->views; });
+    if (report) *report = done;
     return now_ns() - start;
   }
 };
@@ -75,37 +93,65 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-int bench_step(const BenchOptions& options) {
-  Bench bench(options, nullptr);
-  for (int i = 0; i < 3; ++i) bench.step();
+namespace {
+
+int bench_rank(const BenchOptions& options, World* world) {
+  Bench bench(options, nullptr, world);
+  StepReport report;
   std::vector<double> ms;
-  for (int i = 0; i < options.steps; ++i) ms.push_back(static_cast<double>(bench.step()) * 1e-6);
+  for (int i = 0; i < options.warmup + options.steps; ++i) {
+    const auto taken = static_cast<double>(bench.step(&report)) * 1e-6;
+    if (i >= options.warmup) ms.push_back(taken);
+  }
+  if (world && world->rank() != 0) return 0;
   const double middle = median(ms);
+  const double least = *std::min_element(ms.begin(), ms.end());
+  const auto reserved = static_cast<int64_t>(bench.engine->ledger().device().reserved_bytes());
   const Json json{{"model", options.model},
                   {"size", options.size},
+                  {"device", bench.engine->ledger().device().name()},
+                  {"ranks", world ? world->size() : 1},
+                  {"stage", options.stage},
+                  {"dtype", options.dtype},
                   {"micro_batch", bench.micro_batch},
+                  {"accumulation", options.accumulation},
                   {"threads", compute_threads()},
                   {"steps", options.steps},
                   {"median_ms", middle},
-                  {"minimum_ms", *std::min_element(ms.begin(), ms.end())},
+                  {"minimum_ms", least},
                   {"units_per_second", bench.units / middle * 1e3},
-                  {"peak_bytes", bench.engine->ledger().peak()}};
+                  {"loss", report.output.loss},
+                  {"gradient_norm", report.output.gradient_norm},
+                  {"peak_bytes", bench.engine->ledger().peak()},
+                  {"reserved_bytes", reserved}};
   if (options.json) {
     std::printf("%s\n", json.dump().c_str());
   } else {
     std::printf(
-        "%s %s, micro-batch %lld, %d threads: %.2f ms a step (median of %d; minimum %.2f), %.0f "
-        "units/s\n",
+        "%s %s, micro-batch %lld, %s: %.2f ms a step (median of %d; minimum %.2f), %.0f units/s, "
+        "peak %s\n",
         options.model.c_str(),
         options.size.c_str(),
         static_cast<long long>(bench.micro_batch),
-        compute_threads(),
+        bench.engine->ledger().device().name().c_str(),
         middle,
         options.steps,
-        *std::min_element(ms.begin(), ms.end()),
-        bench.units / middle * 1e3);
+        least,
+        bench.units / middle * 1e3,
+        format_bytes(static_cast<double>(bench.engine->ledger().peak())).c_str());
   }
   return 0;
+}
+
+}  // namespace
+
+int bench_step(const BenchOptions& options, const CommandLine& line) {
+  return run_ranks(world_size(options.ranks),
+                   line,
+                   std::filesystem::temp_directory_path() / "vitrine-bench",
+                   300,
+                   options.device,
+                   [&](World* world) { return bench_rank(options, world); });
 }
 
 int bench_recorder(const BenchOptions& options) {

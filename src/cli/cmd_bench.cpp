@@ -39,9 +39,9 @@ int bench_operations(const std::string& only, bool json) {
 
 }  // namespace
 
-void add_bench(CLI::App& app, CommandAction& action) {
+void add_bench(CLI::App& app, CommandAction& action, const CommandLine& line) {
   struct Arguments {
-    std::string name, op;
+    std::string name, op, device = "cpu";
     BenchOptions options;
   };
   auto a = std::make_shared<Arguments>();
@@ -51,7 +51,7 @@ void add_bench(CLI::App& app, CommandAction& action) {
       ->add_option("name",
                    a->name,
                    "zero: model-state bytes against ZeRO's arithmetic\nops: every operation\n"
-                   "step: a training step of one process\nrecorder: recording on against off\n"
+                   "step: a training step on CPU or GPU ranks\nrecorder: recording on against off\n"
                    "plan: speed of the planner")
       ->required()
       ->check(CLI::IsMember({"zero", "ops", "step", "recorder", "plan"}));
@@ -62,14 +62,32 @@ void add_bench(CLI::App& app, CommandAction& action) {
   command->add_option("--steps", a->options.steps)->capture_default_str();
   command->add_option("--pairs", a->options.pairs, "Of recorder")->capture_default_str();
   command->add_option("--micro-batch", a->options.micro_batch);
+  command->add_option("--device", a->options.device, "Of step")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
+  command->add_option("--dtype", a->options.dtype, "Of step: f32, bf16, f16")
+      ->capture_default_str();
+  command->add_option("--gradient-dtype", a->options.gradient_dtype, "Of step: f32, bf16")
+      ->capture_default_str();
+  command->add_option("--sequence", a->options.sequence, "Of step: tokens a sample");
+  command->add_option("--accumulate", a->options.accumulation, "Of step: micro-batches a step")
+      ->capture_default_str();
+  command->add_option("--stage", a->options.stage, "Of step: ZeRO stage")->capture_default_str();
+  command->add_option("--ranks", a->options.ranks, "Of step")->capture_default_str();
+  command->add_option("--loss-chunk-rows", a->options.loss_chunk_rows, "Of step, for decoders");
+  command->add_flag("--recompute", a->options.recompute, "Of step: full recomputation");
   command->add_option("--op", a->op, "Of ops: only this operation");
+  command->add_option("--device", a->device, "Of ops: cpu or gpu")
+      ->check(CLI::IsMember({"cpu", "gpu"}))
+      ->capture_default_str();
   command->add_flag("--json", a->options.json);
   command->footer("Example: vitrine bench zero --json");
-  command->callback([a, &action] {
-    action = [a] {
+  command->callback([a, &action, &line] {
+    action = [a, &line] {
       if (a->name == "zero") return bench_zero(a->options);
+      if (a->name == "ops" && a->device == "gpu") return bench_gpu(a->op, a->options.json);
       if (a->name == "ops") return bench_operations(a->op, a->options.json);
-      if (a->name == "step") return bench_step(a->options);
+      if (a->name == "step") return bench_step(a->options, line);
       if (a->name == "plan") return bench_plan(a->options);
       return bench_recorder(a->options);
     };

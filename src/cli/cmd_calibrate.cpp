@@ -40,7 +40,7 @@ MeasuredOperations operations_of(DType dtype, bool quick, World* world) {
 
 // One of the ranks that are started: collectives, and operations beside each other.
 int measure_as_rank(const Arguments& a, const CommandLine& line) {
-  return run_ranks(1, line, "", 60, [&](World* world) {
+  return run_ranks(1, line, "", 60, "cpu", [&](World* world) {
     if (!world) throw UsageError("--part is for the ranks that vitrine calibrate starts");
     MeasuredMachine part;
     part.handoff_ns = 1;  // measured by the one that started us

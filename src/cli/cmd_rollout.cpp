@@ -27,7 +27,7 @@ void add_rollout(CLI::App& app, CommandAction& action, const CommandLine& line) 
   command->footer("Example: vitrine rollout runs/demo --horizon 16");
   command->callback([arguments, &action, &line] {
     action = [arguments, &line] {
-      return run_ranks(1, line, arguments->run + "/log", 300, [&](World*) {
+      return run_ranks(1, line, arguments->run + "/log", 300, "cpu", [&](World*) {
         WorldEvalOptions options;
         options.clips = arguments->clips;
         options.horizon = arguments->horizon;

@@ -18,6 +18,7 @@ struct Arguments {
   std::string file, run_folder;
   int ranks = 1;
   std::vector<std::string> sets;
+  std::string device;
   bool resume = false, json = false, quiet = false;
 };
 
@@ -44,7 +45,12 @@ int train_command(const RunConfig& config,
     check_run_folder(asked);
   }
   return run_ranks(
-      ranks, line, run_folder + "/log", config.train.timeout_seconds, [&](World* world) {
+      ranks,
+      line,
+      run_folder + "/log",
+      config.train.timeout_seconds,
+      config.train.device,
+      [&](World* world) {
         const bool first = !world || world->rank() == 0;
         ProgressBar bar;
         TrainOptions options;
@@ -64,7 +70,7 @@ int train_command(const RunConfig& config,
         if (world && world->size() > 1) {
           std::vector<int> all;
           for (int r = 0; r < world->size(); ++r) all.push_back(r);
-          world->group(all, "end")->barrier();
+          world->host_group(all, "end")->barrier();
         }
         if (!first) return 0;
         const std::string page = write_run_report(run_folder);
@@ -93,6 +99,9 @@ void add_train(CLI::App& app, CommandAction& action, const CommandLine& line) {
       ->check(CLI::PositiveNumber);
   command->add_option(
       "--set", arguments->sets, "Override one key, e.g. train.steps=50 (repeatable)");
+  command
+      ->add_option("--device", arguments->device, "cpu or cuda (one GPU a rank); as train.device")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
   command->add_option(
       "--run", arguments->run_folder, "Run folder (default: runs/<name of the file>)");
   command->add_flag(
@@ -106,6 +115,9 @@ void add_train(CLI::App& app, CommandAction& action, const CommandLine& line) {
       ConfigOptions options;
       options.world = world_size(arguments->ranks);
       options.overrides = arguments->sets;
+      if (!arguments->device.empty()) {
+        options.overrides.push_back("train.device=" + arguments->device);
+      }
       const RunConfig config = read_run_config(arguments->file, options);
       const std::string name = config.name.empty() ? stem(arguments->file) : config.name;
       const std::string folder =

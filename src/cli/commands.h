@@ -25,10 +25,12 @@ void add_report(CLI::App& app, CommandAction& action);
 void add_diagnose(CLI::App& app, CommandAction& action);
 void add_compare(CLI::App& app, CommandAction& action);
 void add_trace(CLI::App& app, CommandAction& action);
-void add_bench(CLI::App& app, CommandAction& action);
+void add_bench(CLI::App& app, CommandAction& action, const CommandLine& line);
 void add_calibrate(CLI::App& app, CommandAction& action, const CommandLine& line);
 void add_explain(CLI::App& app, CommandAction& action);
 void add_plan(CLI::App& app, CommandAction& action);
 void add_validate(CLI::App& app, CommandAction& action);
+void add_doctor(CLI::App& app, CommandAction& action);
+void add_top(CLI::App& app, CommandAction& action);
 
 }  // namespace vitrine

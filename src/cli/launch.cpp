@@ -7,6 +7,7 @@
 
 #include "cli/terminal.h"
 #include "comm/launcher.h"
+#include "comm/nccl/nccl.h"
 #include "core/error.h"
 #include "core/parallel.h"
 
@@ -27,6 +28,7 @@ int run_ranks(int ranks,
               const CommandLine& line,
               const std::string& log_folder,
               double timeout_seconds,
+              const std::string& device,
               const std::function<int(World*)>& work) {
   const RankEnvironment environment = rank_environment();
   if (environment.size == 1 && ranks > 1) {
@@ -55,7 +57,9 @@ int run_ranks(int ranks,
   install_log_sink();
   if (environment.size == 1) return work(nullptr);
   const auto timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout_seconds * 1000));
-  const std::unique_ptr<World> world = make_gloo_world(environment, timeout);
+  const std::unique_ptr<World> world =
+      device == "cuda" ? make_nccl_world(environment, environment.local_rank, timeout)
+                       : make_gloo_world(environment, timeout);
   try {
     return work(world.get());
   } catch (const CommError& error) {

@@ -40,11 +40,13 @@ int run(int argc, char** argv) {
   vitrine::add_diagnose(app, action);
   vitrine::add_compare(app, action);
   vitrine::add_trace(app, action);
-  vitrine::add_bench(app, action);
+  vitrine::add_bench(app, action, line);
   vitrine::add_explain(app, action);
   vitrine::add_plan(app, action);
   vitrine::add_validate(app, action);
   vitrine::add_calibrate(app, action, line);
+  vitrine::add_doctor(app, action);
+  vitrine::add_top(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

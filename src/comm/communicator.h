@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -16,9 +17,9 @@
 namespace vitrine {
 
 // Every rank of the group issues the same calls in the same order, from one thread at a time. Calls
-// block until the caller's part is done. A peer that is gone or late, or abort(), turns every
-// pending and later call into CommError, whose text names the collective, the step and, where it
-// can be known, the missing rank.
+// block until the caller's part is done; on a device (comm/nccl/nccl.h) until it is enqueued. A
+// peer that is gone or late, or abort(), turns every pending and later call into CommError, whose
+// text names the collective, the step and, where it can be known, the missing rank.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -57,12 +58,12 @@ class Communicator {
   virtual void all_reduce(void* data, int64_t count, DType dtype);
   // As all_gather and reduce_scatter with pieces of different sizes: `out_bytes` a rank, `counts`
   // elements a rank (of `in`, whose pieces follow each other). Equal pieces take the paths above.
-  void all_gather_v(std::span<const std::byte> in,
-                    std::span<std::byte> out,
-                    std::span<const int64_t> out_bytes);
-  void reduce_scatter_v(void* in, std::span<const int64_t> counts, void* out, DType dtype);
+  virtual void all_gather_v(std::span<const std::byte> in,
+                            std::span<std::byte> out,
+                            std::span<const int64_t> out_bytes);
+  virtual void reduce_scatter_v(void* in, std::span<const int64_t> counts, void* out, DType dtype);
   // In place element-wise int64 sums (exact, so order-free).
-  void all_reduce_int64(std::span<int64_t> data);
+  virtual void all_reduce_int64(std::span<int64_t> data);
 
   // Wakes every pending call on every rank it can reach; safe from any thread; nothing works
   // afterwards.
@@ -109,6 +110,14 @@ class World {
   // these ranks, in the same order on each). `name` is unique a (group, lane).
   virtual std::shared_ptr<Communicator> group(const std::vector<int>& ranks,
                                               const std::string& name) = 0;
+  // As group(), for messages in host memory, whatever memory group() works on.
+  virtual std::shared_ptr<Communicator> host_group(const std::vector<int>& ranks,
+                                                   const std::string& name) {
+    return group(ranks, name);
+  }
+  // Where collectives work on a device, their failures come after the calls: throws the CommError
+  // of what failed by now. For whoever has waited for the device, or is about to.
+  virtual void check() {}
   // Aborts every communicator made so far.
   virtual void abort(const std::string& reason) noexcept = 0;
   // Whom to blame after a CommError: the rank that is gone or that lags behind the others, with a
@@ -142,8 +151,11 @@ struct RankEnvironment {
 RankEnvironment rank_environment();
 
 // Ranks as processes, through Gloo over TCP. VITRINE_SOCKET_IFNAME (else GLOO_SOCKET_IFNAME)
-// chooses the network interface. `timeout` bounds every call.
+// chooses the network interface. `timeout` bounds every call. `tell` is called once, from another
+// thread, when a rank is gone or has aborted; never for one rank alone.
+using FailureListener = std::function<void(const std::string& why, int missing_rank)>;
 std::unique_ptr<World> make_gloo_world(const RankEnvironment& environment,
-                                       std::chrono::milliseconds timeout);
+                                       std::chrono::milliseconds timeout,
+                                       FailureListener tell = {});
 
 }  // namespace vitrine

@@ -4,6 +4,7 @@
 #include <gloo/transport/tcp/device.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <map>
@@ -72,13 +73,33 @@ std::shared_ptr<gloo::transport::Device> make_device(const RankEnvironment& e) {
   }
 }
 
+// Hands failures on to a listener.
+class Ear : public Abortable {
+ public:
+  Ear(std::shared_ptr<Control> control, FailureListener tell)
+      : control_(std::move(control)), tell_(std::move(tell)) {
+    control_->watch(this);
+  }
+  ~Ear() override { control_->unwatch(this); }
+  void fail(const std::string& why, int missing_rank) noexcept override {
+    if (!told_.exchange(true)) tell_(why, missing_rank);
+  }
+
+ private:
+  const std::shared_ptr<Control> control_;
+  const FailureListener tell_;
+  std::atomic<bool> told_{false};
+};
+
 class GlooWorld : public World {
  public:
-  GlooWorld(const RankEnvironment& environment, milliseconds timeout)
+  GlooWorld(const RankEnvironment& environment, milliseconds timeout, FailureListener tell)
       : environment_(environment),
         timeout_(timeout),
         device_(make_device(environment)),
-        control_(std::make_shared<Control>(environment, timeout)) {}
+        control_(std::make_shared<Control>(environment, timeout)) {
+    if (tell) ear_ = std::make_unique<Ear>(control_, std::move(tell));
+  }
 
   int rank() const override { return environment_.rank; }
   int size() const override { return environment_.size; }
@@ -126,12 +147,15 @@ class GlooWorld : public World {
   // One for all groups: one thread that moves bytes, whichever lane they belong to.
   std::shared_ptr<gloo::transport::Device> device_;
   std::shared_ptr<Control> control_;
+  std::unique_ptr<Ear> ear_;
   std::map<std::string, int> made_;  // groups of the same name and ranks
 };
 
 }  // namespace
 
-std::unique_ptr<World> make_gloo_world(const RankEnvironment& environment, milliseconds timeout) {
+std::unique_ptr<World> make_gloo_world(const RankEnvironment& environment,
+                                       milliseconds timeout,
+                                       FailureListener tell) {
   // One rank needs no network, and no port.
   if (environment.size == 1) return std::move(make_local_worlds(1, timeout).front());
   // Gloo writes to sockets whose other end may be gone; that is an error to report, not a signal.
@@ -139,7 +163,7 @@ std::unique_ptr<World> make_gloo_world(const RankEnvironment& environment, milli
   if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) {
     std::signal(SIGPIPE, SIG_IGN);
   }
-  return std::make_unique<GlooWorld>(environment, timeout);
+  return std::make_unique<GlooWorld>(environment, timeout, std::move(tell));
 }
 
 }  // namespace vitrine

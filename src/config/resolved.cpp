@@ -33,6 +33,7 @@ Json train_json(const TrainConfig& train) {
   Json json;
   if (train.steps > 0) json["steps"] = train.steps;
   if (train.seconds > 0) json["seconds"] = train.seconds;
+  json["device"] = train.device;
   json["seed"] = train.seed;
   json["log_every"] = train.log_every;
   json["eval_every"] = train.eval_every;

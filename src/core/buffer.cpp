@@ -1,6 +1,7 @@
 // Ledgered buffers on the ledger's device.
 #include "core/buffer.h"
 
+#include "core/device.h"
 #include "core/error.h"
 #include "core/format.h"
 

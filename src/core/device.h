@@ -43,6 +43,12 @@ class Device {
   virtual void enter_lane(int lane) = 0;
   virtual void mark(int index) = 0;
   virtual void wait(int index) = 0;
+  // What the compute lane does between these two is counted as waiting, as its wait()s are.
+  virtual void waiting_begins() {}
+  virtual void waiting_ends() {}
+  // Nanoseconds that the compute lane waited since the last call; known after synchronize(). 0 on
+  // the host, which waits in its callers.
+  virtual int64_t take_waited_ns() { return 0; }
   // Everything issued so far in every lane is done.
   virtual void synchronize() = 0;
 };

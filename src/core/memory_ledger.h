@@ -8,9 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "core/device.h"
-
 namespace vitrine {
+
+class Device;
+Device& host_device();  // core/device.h
 
 enum class MemoryCategory : uint8_t {
   kParameters,

@@ -104,7 +104,22 @@ class GpuDevice : public Device {
     VITRINE_GPU_CHECK(cudaEventRecord(mark_event(index), gpu::stream()));
   }
   void wait(int index) override {
+    const bool compute = gpu::stream() == streams_[0].get();
+    if (compute) waiting_begins();
     VITRINE_GPU_CHECK(cudaStreamWaitEvent(gpu::stream(), mark_event(index), 0));
+    if (compute) waiting_ends();
+  }
+  void waiting_begins() override { stamp(); }
+  void waiting_ends() override { stamp(); }
+  int64_t take_waited_ns() override {
+    double sum = 0;
+    for (size_t i = 0; i + 1 < stamps_used_; i += 2) {
+      float ms = 0;
+      VITRINE_GPU_CHECK(cudaEventElapsedTime(&ms, stamps_[i].get(), stamps_[i + 1].get()));
+      sum += static_cast<double>(ms) * 1e6;
+    }
+    stamps_used_ = 0;
+    return static_cast<int64_t>(sum);
   }
   void synchronize() override {
     for (const Stream& stream : streams_) VITRINE_GPU_CHECK(cudaStreamSynchronize(stream.get()));
@@ -151,6 +166,12 @@ class GpuDevice : public Device {
     return event;
   }
 
+  // Begin and end of a wait, in turn; by the compute lane's thread alone.
+  void stamp() {
+    if (stamps_used_ == stamps_.size()) stamps_.push_back(Event::make(/*timed=*/true));
+    VITRINE_GPU_CHECK(cudaEventRecord(stamps_[stamps_used_++].get(), gpu::stream()));
+  }
+
   cudaEvent_t mark_event(int index) {
     const std::lock_guard lock(mutex_);
     while (marks_.size() <= static_cast<size_t>(index)) marks_.push_back(Event::make());
@@ -175,7 +196,8 @@ class GpuDevice : public Device {
   mutable std::mutex mutex_;
   std::map<size_t, std::deque<Freed>> free_;
   std::vector<Event> events_;
-  std::deque<Event> marks_;
+  std::deque<Event> marks_, stamps_;
+  size_t stamps_used_ = 0;
   size_t reserved_ = 0;
 };
 

@@ -1,9 +1,7 @@
 // Edge and activation memory of the micro-batches in flight.
 #include "run/activations.h"
 
-#include <algorithm>
-#include <cstring>
-
+#include "core/device.h"
 #include "core/error.h"
 
 namespace vitrine {
@@ -51,10 +49,15 @@ void Activations::set_batch(int e, int micro, const TensorView& tensor) {
   }
   if (readers_[static_cast<size_t>(e)] == 0 && !held_[static_cast<size_t>(e)]) return;
   const TensorView target = write_value(e, micro);
+  Device& device = ledger_.device();
   if (target.dtype == tensor.dtype) {
-    std::memcpy(target.data, tensor.data, target.bytes());
-  } else {
+    device.upload(target.data, tensor.data, target.bytes());
+  } else if (device.is_host()) {
     convert(target.dtype, target.data, tensor.dtype, tensor.data, target.elements());
+  } else {
+    std::vector<std::byte> converted(target.bytes());
+    convert(target.dtype, converted.data(), tensor.dtype, tensor.data, target.elements());
+    device.upload(target.data, converted.data(), converted.size());
   }
 }
 
@@ -96,22 +99,10 @@ TensorView Activations::gradient(int e, int micro) const {
 
 void Activations::add_gradient(int e, int micro, const TensorView& incoming) {
   const GradView target = gradient_target(e, micro);
-  if (!target.accumulate) {
-    std::memcpy(target.view.data, incoming.data, incoming.bytes());
-    return;
-  }
-  constexpr int64_t kTile = 512;  // no buffer of the whole that nobody counts
-  float a[kTile], b[kTile];
-  const auto element = static_cast<int64_t>(dtype_bytes(incoming.dtype));
-  const int64_t count = incoming.elements();
-  for (int64_t at = 0; at < count; at += kTile) {
-    const int64_t n = std::min(kTile, count - at);
-    std::byte* to = static_cast<std::byte*>(target.view.data) + at * element;
-    const std::byte* from = static_cast<const std::byte*>(incoming.data) + at * element;
-    convert(DType::kF32, a, incoming.dtype, to, n);
-    convert(DType::kF32, b, incoming.dtype, from, n);
-    for (int64_t i = 0; i < n; ++i) a[i] += b[i];
-    convert(incoming.dtype, to, DType::kF32, a, n);
+  if (target.accumulate) {
+    ledger_.device().add(incoming.dtype, target.view.data, incoming.data, incoming.elements());
+  } else {
+    ledger_.device().copy(target.view.data, incoming.data, incoming.bytes());
   }
 }
 

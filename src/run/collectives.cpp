@@ -1,8 +1,7 @@
 // Gathering and reducing of units, in buckets laid out rank-major.
 #include "run/collectives.h"
 
-#include <cstring>
-
+#include "core/device.h"
 #include "core/error.h"
 
 namespace vitrine {
@@ -43,6 +42,7 @@ struct BucketLayout {
 template <typename FullOf>
 void copy_bucket(const BucketLayout& layout,
                  const ShardStore& store,
+                 Device& device,
                  const std::vector<int>& units,
                  size_t element_bytes,
                  std::byte* bucket,
@@ -58,7 +58,10 @@ void copy_bucket(const BucketLayout& layout,
       const auto padded = static_cast<size_t>(store.shard(units[i]).padded);
       std::byte* full = static_cast<std::byte*>(full_of(units[i])) + r * padded * element_bytes;
       std::byte* packed = bucket + at * element_bytes;
-      std::memcpy(into_bucket ? packed : full, into_bucket ? full : packed, count * element_bytes);
+      if (count > 0) {
+        device.copy(
+            into_bucket ? packed : full, into_bucket ? full : packed, count * element_bytes);
+      }
       at += count;
     }
   }
@@ -83,7 +86,7 @@ std::shared_ptr<Communicator> LaneCommunicators::make_group(const std::vector<in
 LaneCommunicators::~LaneCommunicators() {
   for (auto& [lane, comm] : data_) comm->set_ledger(nullptr);
   for (auto& [pair, comm] : pairs_) comm->set_ledger(nullptr);
-  if (control_) control_->set_ledger(nullptr);
+  if (totals_) totals_->set_ledger(nullptr);
 }
 
 LaneCommunicators::LaneCommunicators(World* world,
@@ -99,7 +102,13 @@ LaneCommunicators::LaneCommunicators(World* world,
                                "stage" + std::to_string(place.stage) + "." + lane_name(lane));
     }
   }
-  control_ = make_group(all_ranks(world->size()), "control");
+  control_ = world_->host_group(all_ranks(world->size()), "control");
+  if (ledger.device().is_host()) {
+    totals_ = control_;
+    totals_->set_ledger(&ledger_);
+  } else {
+    totals_ = make_group(all_ranks(world->size()), "totals");
+  }
   const auto& group = place.pipeline_group;
   for (size_t a = 0; a < group.size(); ++a) {
     for (size_t b = a + 1; b < group.size(); ++b) {
@@ -150,14 +159,22 @@ CallTraffic LaneCommunicators::gather_parameters(Communicator& comm,
   const size_t bytes = static_cast<size_t>(layout.total) * element;
   const Buffer staging(ledger_, MemoryCategory::kCommunication, "gather bucket", bytes);
   auto* bucket = static_cast<std::byte*>(staging.data());
-  copy_bucket(layout, store, units, element, bucket, true, comm.rank(), full_of);
+  copy_bucket(layout, store, ledger_.device(), units, element, bucket, true, comm.rank(), full_of);
   comm.all_gather_v(
       {bucket + static_cast<size_t>(layout.part_begin[own]) * element, own_elements * element},
       {bucket, bytes},
       part_bytes);
   for (size_t r = 0; r < layout.part.size(); ++r) {
     if (r != own) {
-      copy_bucket(layout, store, units, element, bucket, false, static_cast<int>(r), full_of);
+      copy_bucket(layout,
+                  store,
+                  ledger_.device(),
+                  units,
+                  element,
+                  bucket,
+                  false,
+                  static_cast<int>(r),
+                  full_of);
     }
   }
   return traffic;
@@ -183,7 +200,7 @@ CallTraffic LaneCommunicators::reduce_gradients(Communicator& comm,
                      "reduce bucket",
                      static_cast<size_t>(layout.total) * element);
     bucket = static_cast<std::byte*>(staging.data());
-    copy_bucket(layout, store, units, element, bucket, true, -1, full_of);
+    copy_bucket(layout, store, ledger_.device(), units, element, bucket, true, -1, full_of);
   }
   comm.reduce_scatter_v(bucket, layout.part, sum.data(), dtype);
   CallTraffic traffic;
@@ -198,7 +215,8 @@ CallTraffic LaneCommunicators::reduce_gradients(Communicator& comm,
                       {bucket, static_cast<size_t>(layout.total) * element},
                       scaled(layout.part, element));
     traffic.sent_bytes += static_cast<int64_t>(own_bytes) * (comm.size() - 1);
-    if (staging) copy_bucket(layout, store, units, element, bucket, false, -1, full_of);
+    if (staging)
+      copy_bucket(layout, store, ledger_.device(), units, element, bucket, false, -1, full_of);
     return traffic;
   }
   for (size_t i = 0; i < units.size(); ++i) {
@@ -207,7 +225,7 @@ CallTraffic LaneCommunicators::reduce_gradients(Communicator& comm,
       store.accumulate_shard(units[i], piece, first_micro);
       store.close_full_gradients(units[i]);
     } else {
-      std::memcpy(store.reduced_gradient(units[i]), piece, bytes);
+      ledger_.device().copy(store.reduced_gradient(units[i]), piece, bytes);
     }
     piece += bytes;
   }

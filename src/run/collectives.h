@@ -30,7 +30,10 @@ class LaneCommunicators {
   LaneCommunicators& operator=(const LaneCommunicators&) = delete;
 
   Communicator& data(LaneId lane);
+  // Messages in the host's memory.
   Communicator& control() { return *control_; }
+  // A step's sums, in the device's memory; the same as control() on the host.
+  Communicator& totals() { return *totals_; }
   // With another stage's rank, in one direction.
   Communicator& pair(int peer, bool down);
   World* world() const { return world_; }
@@ -54,7 +57,7 @@ class LaneCommunicators {
   World* world_;
   MemoryLedger& ledger_;
   std::map<LaneId, std::shared_ptr<Communicator>> data_;
-  std::shared_ptr<Communicator> control_;
+  std::shared_ptr<Communicator> control_, totals_;
   std::map<std::pair<int, bool>, std::shared_ptr<Communicator>> pairs_;
 };
 

@@ -16,6 +16,7 @@ struct Engine::Variant {
   Strategy eval_strategy;
   Schedule schedule, eval_schedule;
   std::unique_ptr<Runner> train, eval;
+  std::map<std::string, std::vector<std::byte>> results;  // of a device, for the host to read
 };
 
 namespace {
@@ -65,11 +66,19 @@ std::string agreed_text(const OptimizerConfig& o) {
                 o.clip);
 }
 
+EngineOptions with_execution(EngineOptions options) {
+  if (!options.execution.device) options.execution = cpu_execution();
+  return options;
+}
+
 }  // namespace
 
 Engine::Engine(
     Model model, const BatchTypes& batch, EngineOptions options, World* world, Recorder* recorder)
-    : options_(std::move(options)), world_(world), recorder_(recorder) {
+    : options_(with_execution(std::move(options))),
+      world_(world),
+      recorder_(recorder),
+      ledger_(*options_.execution.device) {
   const int ranks = world ? world->size() : 1;
   if (options_.strategy.mesh.world() != ranks) {
     throw ConfigError("the mesh has " + std::to_string(options_.strategy.mesh.world()) +
@@ -137,7 +146,7 @@ Runner& Engine::runner(int variant) {
                                        v.schedule,
                                        *store_,
                                        *comms_,
-                                       cpu_backend(),
+                                       options_.execution,
                                        ledger_,
                                        recorder_,
                                        true);
@@ -296,7 +305,7 @@ EvalReport Engine::evaluate(const BatchViews& batch, int variant) {
                                       v.eval_schedule,
                                       *store_,
                                       *comms_,
-                                      cpu_backend(),
+                                      options_.execution,
                                       ledger_,
                                       nullptr,
                                       false);
@@ -311,8 +320,15 @@ EvalReport Engine::evaluate(const BatchViews& batch, int variant) {
   EvalReport report;
   report.loss = v.eval->local_loss();
   for (const auto& [name, edge] : v.graph.results) {
-    const TensorView view = v.eval->held(edge, 0);
-    if (view) report.results[name] = view;
+    TensorView view = v.eval->held(edge, 0);
+    if (!view) continue;
+    if (!ledger_.device().is_host()) {
+      std::vector<std::byte>& copy = v.results[name];
+      copy.resize(view.bytes());
+      ledger_.device().download(copy.data(), view.data, copy.size());
+      view.data = copy.data();
+    }
+    report.results[name] = view;
   }
   return report;
 }

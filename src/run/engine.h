@@ -17,6 +17,8 @@ struct EngineOptions {
   LearningRateSchedule schedule;
   LossScaler scaler;  // used with fp16 compute only
   uint64_t seed = 1;
+  // Empty: the CPU's fast rows.
+  Execution execution;
   // Steps in a row whose gradients are not finite before NumericError (without loss scaling).
   int64_t max_bad_steps = 20;
 };
@@ -91,7 +93,9 @@ class Engine {
   const Graph& graph(int variant = 0) const;
   const Schedule& schedule(int variant = 0) const;
   ShardStore& store() { return *store_; }
+  // Of the device's memory, and of the host's beside it (the same on the CPU).
   MemoryLedger& ledger() { return ledger_; }
+  MemoryLedger& host_ledger() { return ledger_.device().is_host() ? ledger_ : host_ledger_; }
   LaneCommunicators& communicators() { return *comms_; }
 
  private:
@@ -107,7 +111,7 @@ class Engine {
   MeshPlace place_;
   World* world_;
   Recorder* recorder_;
-  MemoryLedger ledger_;
+  MemoryLedger ledger_, host_ledger_;
   std::vector<std::unique_ptr<Variant>> variants_;
   std::unique_ptr<ShardStore> store_;
   std::unique_ptr<LaneCommunicators> comms_;

@@ -1,9 +1,11 @@
 // Saving and loading of an engine's state, addressed by parameter name and element range.
 #include <algorithm>
-#include <cstring>
+#include <deque>
+#include <vector>
 
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/checkpoint_writer.h"
+#include "core/device.h"
 #include "core/error.h"
 #include "core/json.h"
 #include "run/engine.h"
@@ -48,6 +50,14 @@ void Engine::save(const std::string& folder, const std::string& extra_json, int 
   }
   // A rank that fails must not leave the others waiting: errors travel with the results.
   std::string text, failure;
+  Device& device = ledger_.device();
+  std::deque<std::vector<std::byte>> staged;  // the writer reads them when it finishes
+  const auto on_host = [&](const void* data, int64_t bytes) -> const void* {
+    if (device.is_host()) return data;
+    staged.emplace_back(static_cast<size_t>(bytes));
+    device.download(staged.back().data(), data, staged.back().size());
+    return staged.back().data();
+  };
   std::unique_ptr<CheckpointWriter> writer;
   try {
     writer = std::make_unique<CheckpointWriter>(
@@ -63,16 +73,16 @@ void Engine::save(const std::string& folder, const std::string& extra_json, int 
         if (from >= to) continue;
         const std::vector<int64_t> shape = p.shape.dims();
         if (unit.frozen) {
-          const auto* data =
-              static_cast<const std::byte*>(store_->parameter_shard(u)) +
-              static_cast<size_t>(from - held.begin) * dtype_bytes(options_.strategy.compute_dtype);
+          const auto element = static_cast<int64_t>(dtype_bytes(options_.strategy.compute_dtype));
+          const auto* data = static_cast<const std::byte*>(store_->parameter_shard(u)) +
+                             (from - held.begin) * element;
           writer->add(p.name,
                       StateKind::kParameter,
                       shape,
                       options_.strategy.compute_dtype,
                       from - p.offset,
                       to - p.offset,
-                      data);
+                      on_host(data, (to - from) * element));
           continue;
         }
         for (const Array& array : kArrays) {
@@ -82,7 +92,8 @@ void Engine::save(const std::string& folder, const std::string& extra_json, int 
                       DType::kF32,
                       from - p.offset,
                       to - p.offset,
-                      store_->state(u, array.state) + (from - held.begin));
+                      on_host(store_->state(u, array.state) + (from - held.begin),
+                              (to - from) * int64_t{sizeof(float)}));
         }
       }
     }
@@ -141,6 +152,15 @@ std::string Engine::load(const std::string& path, bool optimizer_state) {
     }
   }
   const ParameterTable& table = store_->table();
+  Device& device = ledger_.device();
+  std::vector<std::byte> staged;
+  // `fill` writes `bytes` of host memory, which end up at `to`.
+  const auto deliver = [&](void* to, int64_t bytes, const auto& fill) {
+    if (device.is_host()) return fill(to);
+    staged.resize(static_cast<size_t>(bytes));
+    fill(staged.data());
+    device.upload(to, staged.data(), staged.size());
+  };
   for (int u = 0; u < static_cast<int>(table.units.size()); ++u) {
     if (!store_->local(u)) continue;
     const Unit& unit = table.units[static_cast<size_t>(u)];
@@ -164,12 +184,16 @@ std::string Engine::load(const std::string& path, bool optimizer_state) {
         auto* base =
             static_cast<std::byte*>(full ? store_->full_parameters(u) : store_->parameter_shard(u));
         const int64_t origin = full ? 0 : held.begin;
-        reader.read(p.name,
-                    kind,
-                    begin - p.offset,
-                    end - p.offset,
-                    options_.strategy.compute_dtype,
-                    base + static_cast<size_t>(begin - origin) * element);
+        deliver(base + static_cast<size_t>(begin - origin) * element,
+                (end - begin) * static_cast<int64_t>(element),
+                [&](void* to) {
+                  reader.read(p.name,
+                              kind,
+                              begin - p.offset,
+                              end - p.offset,
+                              options_.strategy.compute_dtype,
+                              to);
+                });
       }
       if (unit.frozen) continue;
       const int64_t from = std::max(held.begin, p.offset),
@@ -179,7 +203,7 @@ std::string Engine::load(const std::string& path, bool optimizer_state) {
         float* data = store_->state(u, array.state) + (from - held.begin);
         const StateKind source = array.kind == StateKind::kMaster ? kind : array.kind;
         if (array.kind != StateKind::kMaster && !optimizer_state) {
-          std::fill(data, data + (to - from), 0.0f);
+          device.zero(data, static_cast<size_t>(to - from) * sizeof(float));
           continue;
         }
         if (!reader.has(p.name, source)) {
@@ -189,7 +213,9 @@ std::string Engine::load(const std::string& path, bool optimizer_state) {
               ": training would go on with moments of zero; load without the optimizer "
               "state if that is meant");
         }
-        reader.read(p.name, source, from - p.offset, to - p.offset, DType::kF32, data);
+        deliver(data, (to - from) * int64_t{sizeof(float)}, [&](void* host) {
+          reader.read(p.name, source, from - p.offset, to - p.offset, DType::kF32, host);
+        });
       }
     }
   }

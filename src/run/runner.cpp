@@ -13,7 +13,7 @@ Runner::Runner(const Graph& graph,
                const Schedule& schedule,
                ShardStore& store,
                LaneCommunicators& comms,
-               const Backend& backend,
+               const Execution& execution,
                MemoryLedger& ledger,
                Recorder* recorder,
                bool training)
@@ -22,7 +22,7 @@ Runner::Runner(const Graph& graph,
       schedule_(schedule),
       store_(store),
       comms_(comms),
-      backend_(backend),
+      execution_(execution),
       ledger_(ledger),
       recorder_(recorder),
       training_(training),
@@ -73,6 +73,11 @@ bool Runner::ready(const Action& action) const {
 
 void Runner::lane_loop(LaneThread& lane) {
   if (recorder_) recorder_->attach_thread();
+  try {
+    execution_.device->enter_lane(static_cast<int>(lane.lane));
+  } catch (...) {
+    fail(std::current_exception());
+  }
   for (;;) {
     int index = -1;
     {
@@ -131,8 +136,9 @@ void Runner::wait_for(const Action& action) {
   const bool failed = error_ != nullptr;
   lock.unlock();
   const int64_t waited = now_ns() - start;
-  output_.exposed_comm_ns += waited;
-  if (recorder_ && recorder_->recording()) {
+  const bool host = execution_.device->is_host();  // a GPU's lane waits by itself, and later
+  if (host) output_.exposed_comm_ns += waited;
+  if (host && recorder_ && recorder_->recording()) {
     SpanRecord span;
     span.start_ns = start;
     span.duration_ns = waited;
@@ -148,11 +154,11 @@ void Runner::wait_for(const Action& action) {
 }
 
 void Runner::begin(const StepInput& input) {
+  execution_.device->enter_lane(static_cast<int>(LaneId::kCompute));
   activations_.clear();
   input_ = input;
   output_ = {};
-  loss_sum_ = 0;
-  update_scale_ = 1;
+  execution_.math->begin();
   begin_ns_ = now_ns();
   batch_loaded_.assign(static_cast<size_t>(strategy_.accumulation), false);
   next_compute_ = 0;
@@ -167,6 +173,7 @@ void Runner::begin(const StepInput& input) {
 }
 
 void Runner::run_until(int end_action) {
+  execution_.device->enter_lane(static_cast<int>(LaneId::kCompute));
   {
     const std::lock_guard lock(mutex_);
     gate_ = std::max(gate_, end_action);
@@ -197,8 +204,22 @@ StepOutput Runner::finish() {
   for (int i = 0; i < static_cast<int>(schedule_.actions.size()); ++i)
     everything.waits.push_back(i);
   wait_for(everything);
+  conclude();
   output_.duration_ns = now_ns() - begin_ns_;
   return output_;
+}
+
+// What the step's work on the device came to.
+void Runner::conclude() {
+  execution_.device->synchronize();
+  output_.exposed_comm_ns += execution_.device->take_waited_ns();
+  if (!comms_.alone()) comms_.world()->check();
+  if (!training_) return;
+  const StepSums sums = execution_.math->sums();
+  output_.loss = sums.loss;
+  output_.gradient_norm = sums.gradient_norm;
+  output_.overflow = sums.overflow;
+  output_.progress = sums.progress;
 }
 
 StepOutput Runner::step(const StepInput& input) {

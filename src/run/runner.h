@@ -1,5 +1,7 @@
 // Executes a schedule: the compute lane on the caller's thread, every other lane on a worker of its
-// own.
+// own. On the host an action is done when its call returns; on a GPU it is issued, and marks (one
+// an action) order the lanes' streams, so that the host runs ahead and waits once, at the step's
+// end.
 #pragma once
 
 #include <condition_variable>
@@ -12,6 +14,7 @@
 
 #include "run/activations.h"
 #include "run/collectives.h"
+#include "run/execution.h"
 #include "run/shard_store.h"
 #include "schedule/action.h"
 #include "timeline/recorder.h"
@@ -46,13 +49,14 @@ struct StepOutput {
 
 class Runner {
  public:
-  // Everything is kept by reference and must outlive the runner. `recorder` may be null.
+  // Everything is kept by reference and must outlive the runner; the ledger is of the execution's
+  // device. `recorder` may be null.
   Runner(const Graph& graph,
          const Strategy& strategy,
          const Schedule& schedule,
          ShardStore& store,
          LaneCommunicators& comms,
-         const Backend& backend,
+         const Execution& execution,
          MemoryLedger& ledger,
          Recorder* recorder,
          bool training);
@@ -74,7 +78,7 @@ class Runner {
   TensorView held(int edge, int micro) const { return activations_.value(edge, micro); }
   // Sum over the micro-batches run so far on this rank of sum_i weight_i * loss_i, without loss
   // scale; 0 on pipeline stages that hold no loss.
-  double local_loss() const { return loss_sum_; }
+  double local_loss() { return execution_.math->local_loss(); }
 
  private:
   struct LaneThread {
@@ -88,9 +92,11 @@ class Runner {
 
   void lane_loop(LaneThread& lane);
   void execute(int index, int32_t recorder_lane);
+  void perform(const Action& action, int32_t recorder_lane);
   bool ready(const Action& action) const;  // with mutex_ held
   void wait_for(const Action& action);     // compute lane
   void fail(std::exception_ptr error);
+  void conclude();
   [[noreturn]] void rethrow();
 
   void run_forward(const Action& action, int32_t lane);
@@ -121,7 +127,7 @@ class Runner {
   const Schedule& schedule_;
   ShardStore& store_;
   LaneCommunicators& comms_;
-  const Backend& backend_;
+  const Execution& execution_;
   MemoryLedger& ledger_;
   Recorder* recorder_;
   bool training_;
@@ -142,8 +148,6 @@ class Runner {
 
   StepInput input_;
   StepOutput output_;
-  double loss_sum_ = 0;
-  double update_scale_ = 1;
   int64_t begin_ns_ = 0;
   std::vector<bool> batch_loaded_;
 };

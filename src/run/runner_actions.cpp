@@ -1,24 +1,12 @@
 // What each kind of action does.
 #include <algorithm>
-#include <bit>
-#include <cmath>
-#include <cstring>
+#include <array>
 
 #include "core/error.h"
 #include "run/runner.h"
 #include "run/runner_names.h"
 
 namespace vitrine {
-namespace {
-
-double scalar(const TensorView& view) {
-  double value = 0;
-  convert(DType::kF64, &value, view.dtype, view.data, 1);
-  return value;
-}
-
-}  // namespace
-
 void Runner::record(
     const Action& action, SpanKind kind, StringId name, int32_t lane, int64_t start_ns) {
   if (!recorder_ || !recorder_->recording()) return;
@@ -142,14 +130,15 @@ void Runner::run_forward(const Action& action, int32_t lane) {
   bindings.parameters = parameters;
   bindings.saved = activations_.allocate_saved(action.block, micro);
   bindings.scratch = scratch_.data();
+  bindings.device = execution_.device.get();
   const OpObserver watch = observer(action, lane);
   block.tape->forward(
-      backend_, bindings, recorder_ && recorder_->wants_operations() ? &watch : nullptr);
+      *execution_.backend, bindings, recorder_ && recorder_->wants_operations() ? &watch : nullptr);
   sample_memory();
   if (!keep) activations_.free_saved(action.block, micro);
   for (const int e : block.outputs) {
     const double weight = graph_.edges[static_cast<size_t>(e)].loss_weight;
-    if (weight != 0) loss_sum_ += weight * scalar(activations_.value(e, micro));
+    if (weight != 0) execution_.math->add_loss(activations_.value(e, micro), weight);
   }
   record(action, SpanKind::kForward, names_->action(action), lane, start);
   for (const int e : block.inputs) activations_.done_with_value(e, micro);
@@ -170,7 +159,9 @@ void Runner::run_backward(const Action& action, int32_t lane) {
       const auto parts = static_cast<double>(strategy_.accumulation * strategy_.mesh.data);
       const double seed = edge.loss_weight * input_.loss_scale / parts;
       const GradView target = activations_.gradient_target(e, micro);
-      convert(edge.type.dtype, target.view.data, DType::kF64, &seed, 1);
+      std::array<std::byte, 8> value{};
+      convert(edge.type.dtype, value.data(), DType::kF64, &seed, 1);
+      execution_.device->upload(target.view.data, value.data(), dtype_bytes(edge.type.dtype));
     }
     doutputs.push_back(activations_.gradient(e, micro));
   }
@@ -191,17 +182,18 @@ void Runner::run_backward(const Action& action, int32_t lane) {
   bindings.dinputs = dinputs;
   bindings.dparameters = dparameters;
   bindings.scratch = scratch_.data();
+  bindings.device = execution_.device.get();
   const OpObserver watch = observer(action, lane);
   const OpObserver* observed = recorder_ && recorder_->wants_operations() ? &watch : nullptr;
   if (strategy_.recompute) {
     const int64_t again = now_ns();
     bindings.saved = activations_.allocate_saved(action.block, micro);
-    tape.recompute(backend_, bindings, observed);
+    tape.recompute(*execution_.backend, bindings, observed);
     record(action, SpanKind::kRecompute, names_->action(action), lane, again);
   } else {
     bindings.saved = activations_.saved(action.block, micro);
   }
-  tape.backward(backend_, bindings, observed);
+  tape.backward(*execution_.backend, bindings, observed);
   sample_memory();
   activations_.free_saved(action.block, micro);
   for (size_t port = 0; port < block.outputs.size(); ++port) {
@@ -264,11 +256,10 @@ void Runner::run_transfer(const Action& action, int32_t lane) {
                     start);
 }
 
-// Combines every rank's exact sum of squares and loss in rank order, so all ranks know the same
-// bits.
+// Combines every rank's sums in rank order, so all ranks know the same bits.
 void Runner::run_norm(const Action& action, int32_t lane) {
   const int64_t start = now_ns();
-  ExactSum squares;
+  StepMath& math = *execution_.math;
   for (int u = 0; u < static_cast<int>(store_.table().units.size()); ++u) {
     // Alone, nothing was reduced: what no use contributed to is still to be zeroed.
     if (store_.ranks() == 1 && store_.local(u) &&
@@ -276,49 +267,50 @@ void Runner::run_norm(const Action& action, int32_t lane) {
       store_.settle_gradients(u);
     }
   }
-  store_.add_gradient_squares(squares);
-  double loss = loss_sum_;
-  output_.progress = input_.progress;
+  store_.add_gradient_squares(math);
+  const std::span<const std::byte> message = math.message(input_.progress);
+  int ranks = 1;
   if (!comms_.alone()) {
-    static_assert(kControlBytes == (ExactSum::kLimbs + 2) * 8);
-    std::array<int64_t, ExactSum::kLimbs + 2> message{};
-    std::copy(squares.limbs().begin(), squares.limbs().end(), message.begin());
-    message[ExactSum::kLimbs] = std::bit_cast<int64_t>(loss_sum_);
-    message[ExactSum::kLimbs + 1] = std::bit_cast<int64_t>(input_.progress);
-    Communicator& comm = comms_.control();
+    Communicator& comm = comms_.totals();
+    ranks = comm.size();
     comm.set_context(input_.step, "gradient norm");
-    std::vector<int64_t> all(message.size() * static_cast<size_t>(comm.size()));
+    const std::span<std::byte> all = math.room(ranks);
     const int64_t communicate = now_ns();
-    comm.all_gather(std::as_bytes(std::span(message)), std::as_writable_bytes(std::span(all)));
-    output_.exposed_comm_ns += now_ns() - communicate;
+    execution_.device->waiting_begins();
+    comm.all_gather(message, all);
+    execution_.device->waiting_ends();
+    if (execution_.device->is_host()) output_.exposed_comm_ns += now_ns() - communicate;
     CallTraffic traffic;
-    traffic.sent_bytes = kControlBytes * (comm.size() - 1);
-    traffic.in_elements = kControlBytes;
-    traffic.out_elements = kControlBytes * comm.size();
+    const auto bytes = static_cast<int64_t>(message.size());
+    traffic.sent_bytes = bytes * (ranks - 1);
+    traffic.in_elements = bytes;
+    traffic.out_elements = bytes * ranks;
     record_collective(
         action, SpanKind::kCollective, "all_gather", comm, DType::kU8, traffic, lane, communicate);
-    squares = {};
-    loss = 0;
-    output_.progress = std::bit_cast<double>(all[ExactSum::kLimbs + 1]);
-    for (size_t r = 0; r < all.size(); r += message.size()) {
-      ExactSum other;
-      std::copy_n(all.begin() + static_cast<ptrdiff_t>(r), ExactSum::kLimbs, other.limbs().begin());
-      squares.add(other);
-      loss += std::bit_cast<double>(all[r + ExactSum::kLimbs]);
-    }
   }
-  output_.loss = loss / static_cast<double>(strategy_.accumulation * strategy_.mesh.data);
-  const double norm = std::sqrt(squares.value()) / input_.loss_scale;
-  output_.overflow = !std::isfinite(norm);
-  output_.gradient_norm = norm;
-  const double clip = input_.optimizer.clip;
-  update_scale_ = (clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1.0) / input_.loss_scale;
+  const auto parts = static_cast<double>(strategy_.accumulation * strategy_.mesh.data);
+  math.combine(ranks, {parts, input_.loss_scale, input_.optimizer.clip});
   record(action, SpanKind::kOptimizer, names_->norm, lane, start);
 }
 
 void Runner::execute(int index, int32_t lane) {
   const Action& action = schedule_.actions[static_cast<size_t>(index)];
+  for (const int wait : action.waits) {
+    if (schedule_.actions[static_cast<size_t>(wait)].lane != action.lane) {
+      execution_.device->wait(wait);
+    }
+  }
+  perform(action, lane);
+  execution_.device->mark(index);
+}
+
+void Runner::perform(const Action& action, int32_t lane) {
   const int64_t start = now_ns();
+  const bool in_the_way = action.lane == LaneId::kCompute;  // without overlap
+  const auto waited = [&](int64_t since) {
+    execution_.device->waiting_ends();
+    if (execution_.device->is_host()) output_.exposed_comm_ns += now_ns() - since;
+  };
   const auto context = [&](Communicator& comm) {
     const std::string what = std::string(action_kind_name(action.kind)) + " of " +
                              graph_.blocks[static_cast<size_t>(action.block)].name;
@@ -337,9 +329,9 @@ void Runner::execute(int index, int32_t lane) {
       return run_norm(action, lane);
     case ActionKind::kGather:
     case ActionKind::kPublish: {
-      if (action.kind == ActionKind::kPublish && output_.overflow) return;
       Communicator& comm = comms_.data(action.lane);
       context(comm);
+      if (in_the_way) execution_.device->waiting_begins();
       if (action.kind == ActionKind::kGather) {
         for (const int unit : action.units) store_.open_gathered(unit);
       }
@@ -352,7 +344,7 @@ void Runner::execute(int index, int32_t lane) {
                         traffic,
                         lane,
                         start);
-      if (action.lane == LaneId::kCompute) output_.exposed_comm_ns += now_ns() - start;
+      if (in_the_way) waited(start);
       return;
     }
     case ActionKind::kRelease:
@@ -361,6 +353,7 @@ void Runner::execute(int index, int32_t lane) {
     case ActionKind::kReduce: {
       Communicator& comm = comms_.data(action.lane);
       context(comm);
+      if (in_the_way) execution_.device->waiting_begins();
       const CallTraffic traffic =
           comms_.reduce_gradients(comm, store_, action.units, action.first_micro);
       record_collective(action,
@@ -371,13 +364,11 @@ void Runner::execute(int index, int32_t lane) {
                         traffic,
                         lane,
                         start);
-      if (action.lane == LaneId::kCompute) output_.exposed_comm_ns += now_ns() - start;
+      if (in_the_way) waited(start);
       return;
     }
     case ActionKind::kUpdate:
-      if (!output_.overflow) {
-        store_.update(action.units[0], input_.optimizer, input_.lr, input_.update, update_scale_);
-      }
+      store_.update(action.units[0], *execution_.math, input_.optimizer, input_.lr, input_.update);
       record(action, SpanKind::kOptimizer, names_->action(action), lane, start);
       return;
   }

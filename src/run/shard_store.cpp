@@ -2,9 +2,10 @@
 #include "run/shard_store.h"
 
 #include <algorithm>
-#include <cstring>
 
+#include "core/device.h"
 #include "core/error.h"
+#include "core/parallel.h"
 
 namespace vitrine {
 namespace {
@@ -33,7 +34,6 @@ ShardStore::ShardStore(const ParameterTable& table,
     if (slot.skipped) continue;
     slot.touched.assign(unit.parameters.size(), false);
     const int64_t full = padded_elements(unit.elements, ranks_), piece = shard(u).padded;
-    const ShardRange range = updated(u);
     const int64_t state = strategy_.shard.optimizer ? piece : full;
     using enum MemoryCategory;
     slot.parameters = Buffer(
@@ -51,25 +51,45 @@ ShardStore::ShardStore(const ParameterTable& table,
                               gradient_bytes(strategy_.shard.gradients ? piece : full),
                               true);
     }
-    // Every held element is made from its name and place, so ranks agree without talking.
-    const bool all = !sharded_parameters(u);
-    const int64_t begin = all ? 0 : range.begin, end = all ? unit.elements : shard(u).end;
-    std::vector<float> values;
-    for (const UnitParameter& p : unit.parameters) {
-      const int64_t from = std::max(begin, p.offset), to = std::min(end, p.offset + p.elements);
-      if (from >= to) continue;
-      values.resize(static_cast<size_t>(to - from));
-      initial_values(p.init, seed, p.name, from - p.offset, to - from, values.data());
-      convert(strategy_.compute_dtype,
-              bytes_at(slot.parameters.data(), compute_bytes(from - begin)),
-              DType::kF32,
-              values.data(),
-              to - from);
+    initialise(u, seed);
+  }
+  device().synchronize();
+}
+
+// Every held element is made from its name and place, so ranks agree without talking.
+void ShardStore::initialise(int u, uint64_t seed) {
+  Slot& slot = slots_[index(u)];
+  const ShardRange range = updated(u);
+  const bool all = !sharded_parameters(u);
+  const int64_t begin = all ? 0 : range.begin, end = all ? unit_of(u).elements : shard(u).end;
+  constexpr int64_t kTile = int64_t{1} << 22;  // bounds the memory of the host beside a GPU
+  std::vector<float> values;
+  std::vector<std::byte> converted;
+  for (const UnitParameter& p : unit_of(u).parameters) {
+    const int64_t first = std::max(begin, p.offset), last = std::min(end, p.offset + p.elements);
+    for (int64_t from = first; from < last; from += kTile) {
+      const int64_t to = std::min(last, from + kTile), count = to - from;
+      values.resize(static_cast<size_t>(count));
+      constexpr int64_t kGrain = 4096;
+      parallel_for((count + kGrain - 1) / kGrain, 4, [&](int64_t a, int64_t b) {
+        const int64_t at = a * kGrain;
+        initial_values(p.init,
+                       seed,
+                       p.name,
+                       from - p.offset + at,
+                       std::min(count, b * kGrain) - at,
+                       values.data() + at);
+      });
+      converted.resize(compute_bytes(count));
+      convert(strategy_.compute_dtype, converted.data(), DType::kF32, values.data(), count);
+      device().upload(bytes_at(slot.parameters.data(), compute_bytes(from - begin)),
+                      converted.data(),
+                      converted.size());
       const int64_t mine_from = std::max(from, range.begin), mine_to = std::min(to, range.end);
-      if (separate_master && mine_from < mine_to) {
-        std::memcpy(static_cast<float*>(slot.master.data()) + (mine_from - range.begin),
-                    values.data() + (mine_from - from),
-                    static_cast<size_t>(mine_to - mine_from) * 4);
+      if (slot.master && mine_from < mine_to) {
+        device().upload(static_cast<float*>(slot.master.data()) + (mine_from - range.begin),
+                        values.data() + (mine_from - from),
+                        static_cast<size_t>(mine_to - mine_from) * 4);
       }
     }
   }
@@ -154,11 +174,11 @@ void ShardStore::settle_gradients(int unit) {
   const Unit& u = unit_of(unit);
   for (size_t p = 0; p < u.parameters.size(); ++p) {
     if (slot.touched[p]) continue;
-    std::memset(
-        full + gradient_bytes(u.parameters[p].offset), 0, gradient_bytes(u.parameters[p].elements));
+    device().zero(full + gradient_bytes(u.parameters[p].offset),
+                  gradient_bytes(u.parameters[p].elements));
   }
   const int64_t padding = padded_elements(u.elements, ranks_) - u.elements;
-  std::memset(full + gradient_bytes(u.elements), 0, gradient_bytes(padding));
+  if (padding > 0) device().zero(full + gradient_bytes(u.elements), gradient_bytes(padding));
 }
 
 void* ShardStore::full_gradients(int unit) const {
@@ -180,29 +200,9 @@ void ShardStore::accumulate_shard(int unit, const void* piece, bool first) {
   const int64_t count = shard(unit).size();
   void* sum = slots_[index(unit)].gradients.data();
   if (first) {
-    std::memcpy(sum, piece, gradient_bytes(count));
-    return;
-  }
-  if (strategy_.gradient_dtype == DType::kF32) {
-    auto* to = static_cast<float*>(sum);
-    const auto* from = static_cast<const float*>(piece);
-    for (int64_t i = 0; i < count; ++i) to[i] += from[i];
-    return;
-  }
-  constexpr int64_t kTile = 512;
-  float a[kTile], b[kTile];
-  const auto step = static_cast<int64_t>(dtype_bytes(strategy_.gradient_dtype));
-  for (int64_t at = 0; at < count; at += kTile) {
-    const int64_t n = std::min(kTile, count - at);
-    std::byte* to = static_cast<std::byte*>(sum) + at * step;
-    convert(DType::kF32, a, strategy_.gradient_dtype, to, n);
-    convert(DType::kF32,
-            b,
-            strategy_.gradient_dtype,
-            static_cast<const std::byte*>(piece) + at * step,
-            n);
-    for (int64_t i = 0; i < n; ++i) a[i] += b[i];
-    convert(strategy_.gradient_dtype, to, DType::kF32, a, n);
+    device().copy(sum, piece, gradient_bytes(count));
+  } else {
+    device().add(strategy_.gradient_dtype, sum, piece, count);
   }
 }
 
@@ -221,39 +221,34 @@ float* ShardStore::state(int unit, OptimizerState kind) const {
   return nullptr;
 }
 
-void ShardStore::add_gradient_squares(ExactSum& sum) const {
+void ShardStore::add_gradient_squares(StepMath& math) const {
   for (int u = 0; u < static_cast<int>(slots_.size()); ++u) {
     if (slots_[index(u)].skipped || unit_of(u).frozen) continue;
     const ShardRange range = shard(u);
     if (range.size() == 0) continue;
-    add_squares(reduced_gradient(u), strategy_.gradient_dtype, range.begin, range.end, sum);
+    math.add_squares(reduced_gradient(u), strategy_.gradient_dtype, range.begin, range.end);
   }
 }
 
 void ShardStore::update(
-    int unit, const OptimizerConfig& config, double lr, int64_t step, double gradient_scale) {
+    int unit, StepMath& math, const OptimizerConfig& config, double lr, int64_t step) {
   const ShardRange range = updated(unit);
-  float* master = state(unit, OptimizerState::kMaster);
-  float* exp_avg = state(unit, OptimizerState::kExpAvg);
-  float* exp_avg_sq = state(unit, OptimizerState::kExpAvgSq);
-  auto* gradients = static_cast<std::byte*>(
-      strategy_.shard.optimizer ? reduced_gradient(unit) : slots_[index(unit)].gradients.data());
-  auto* parameters = static_cast<std::byte*>(parameter_shard(unit));
+  std::vector<UpdateRange> ranges;
   for (const UnitParameter& p : unit_of(unit).parameters) {
     const int64_t from = std::max(range.begin, p.offset),
                   to = std::min(range.end, p.offset + p.elements);
-    if (from >= to) continue;
-    const int64_t at = from - range.begin;
-    adamw_update(adamw_step(config, lr, step, gradient_scale, p.decay),
-                 master + at,
-                 exp_avg + at,
-                 exp_avg_sq + at,
-                 gradients + gradient_bytes(at),
-                 strategy_.gradient_dtype,
-                 parameters + compute_bytes(at),
-                 strategy_.compute_dtype,
-                 to - from);
+    if (from < to) ranges.push_back({from - range.begin, to - range.begin, p.decay});
   }
+  UpdateArrays arrays;
+  arrays.master = state(unit, OptimizerState::kMaster);
+  arrays.exp_avg = state(unit, OptimizerState::kExpAvg);
+  arrays.exp_avg_sq = state(unit, OptimizerState::kExpAvgSq);
+  arrays.gradients =
+      strategy_.shard.optimizer ? reduced_gradient(unit) : slots_[index(unit)].gradients.data();
+  arrays.gradient_dtype = strategy_.gradient_dtype;
+  arrays.parameters = parameter_shard(unit);
+  arrays.parameter_dtype = strategy_.compute_dtype;
+  math.update(config, lr, step, ranges, arrays);
 }
 
 }  // namespace vitrine

@@ -1,11 +1,11 @@
 // Parameters, gradients and optimizer state of one rank, sharded or not: ZeRO 0-3 as settings of
-// one store.
+// one store. All arrays are in the memory of the ledger's device.
 #pragma once
 
 #include <vector>
 
 #include "core/buffer.h"
-#include "optim/optim.h"
+#include "optim/step_math.h"
 #include "schedule/parameters.h"
 
 namespace vitrine {
@@ -67,10 +67,9 @@ class ShardStore {
   // fp32, updated(unit).size() elements from updated(unit).begin. Null for frozen units' moments.
   float* state(int unit, OptimizerState kind) const;
   // Adds the squares of this rank's shard of every trainable local unit.
-  void add_gradient_squares(ExactSum& sum) const;
+  void add_gradient_squares(StepMath& math) const;
   // AdamW on updated(unit); `step` counts from 1.
-  void update(
-      int unit, const OptimizerConfig& config, double lr, int64_t step, double gradient_scale);
+  void update(int unit, StepMath& math, const OptimizerConfig& config, double lr, int64_t step);
 
   const Strategy& strategy() const { return strategy_; }
 
@@ -81,6 +80,8 @@ class ShardStore {
     std::vector<bool> touched;  // parameters whose full gradient holds a contribution
   };
   static size_t index(int unit) { return static_cast<size_t>(unit); }
+  Device& device() const { return ledger_.device(); }
+  void initialise(int unit, uint64_t seed);
   const Unit& unit_of(int unit) const { return table_.units[index(unit)]; }
   size_t compute_bytes(int64_t elements) const {
     return static_cast<size_t>(elements) * dtype_bytes(strategy_.compute_dtype);

@@ -1,8 +1,8 @@
 // Replay of a tape, forward and backward, on given memory.
 #include <array>
-#include <cstring>
 
 #include "core/clock.h"
+#include "core/device.h"
 #include "core/error.h"
 #include "tape/tape.h"
 
@@ -141,7 +141,7 @@ void Tape::backward(const Backend& backend,
     const GradView given = slot.kind == SlotKind::kInput
                                ? bindings.dinputs[static_cast<size_t>(slot.index)]
                                : bindings.dparameters[static_cast<size_t>(slot.index)];
-    if (given && !given.accumulate) std::memset(given.view.data, 0, given.view.bytes());
+    if (given && !given.accumulate) bindings.device->zero(given.view.data, given.view.bytes());
   }
 }
 

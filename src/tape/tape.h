@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/device.h"
 #include "ops/op.h"
 
 namespace vitrine {
@@ -63,6 +64,7 @@ struct TapeBindings {
   std::span<const TensorView> inputs, outputs, parameters;
   void* saved = nullptr;
   void* scratch = nullptr;  // max(forward, backward) scratch bytes
+  Device* device = &host_device();
   // Backward only. `doutputs` may be null one by one (no gradient comes in); they are overwritten.
   std::span<const TensorView> doutputs;
   std::span<const GradView> dinputs, dparameters;  // null = not wanted

@@ -141,7 +141,7 @@ RunData open_data(const RunConfig& config,
     if (world && world->size() > 1) {
       std::vector<int> all;
       for (int r = 0; r < world->size(); ++r) all.push_back(r);
-      world->group(all, "data")->barrier();
+      world->host_group(all, "data")->barrier();
     }
     if (!failure.empty()) throw IoError(failure);
   }

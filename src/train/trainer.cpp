@@ -23,6 +23,9 @@ double seconds_since(int64_t ns) { return static_cast<double>(now_ns() - ns) * 1
 
 EngineOptions engine_options(const RunConfig& config) {
   EngineOptions options;
+  if (config.train.device == "cuda") {
+    options.execution = gpu_execution(rank_environment().local_rank);
+  }
   options.strategy = config.strategy;
   options.optimizer = config.optimizer;
   options.schedule = config.train.schedule;
@@ -143,7 +146,7 @@ class Trainer {
     loader.workers = config_.data.workers;
     loader.prefetch = static_cast<int>(config_.data.prefetch);
     loader.first_step = engine_->steps_done();
-    loader_ = std::make_unique<BatchLoader>(*data_.train, loader, engine_->ledger());
+    loader_ = std::make_unique<BatchLoader>(*data_.train, loader, engine_->host_ledger());
     if (rank_ == 0) {
       // Only now: what is wrong with model or data leaves no run behind.
       prepare_run_folder(config_, options_, ranks_);

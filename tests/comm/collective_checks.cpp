@@ -1,6 +1,7 @@
 // Each rank can compute what every other rank sends, so it knows what must arrive.
 #include "comm/collective_checks.h"
 
+#include <cmath>
 #include <cstring>
 #include <stdexcept>
 #include <vector>
@@ -15,12 +16,13 @@ void check(bool holds, const Communicator& c, const std::string& what) {
 }
 
 // A number from -8 to 8 with many bits, so that sums in another order have other bits.
-double number(int rank, int64_t i) {
+double number(Sums sums, int rank, int64_t i) {
   uint64_t x = static_cast<uint64_t>(rank + 1) * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(i);
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   x ^= x >> 31;
-  return static_cast<double>(x >> 11) * 0x1p-49 - 8.0;
+  const double value = static_cast<double>(x >> 11) * 0x1p-49 - 8.0;
+  return sums == Sums::kAnyOrder ? std::round(value) : value;
 }
 
 template <typename T>
@@ -33,50 +35,50 @@ T element(double x) {
 
 // Rank-order sum of element i, the definition.
 template <typename T>
-T summed(int ranks, int64_t i) {
+T summed(Sums sums, int ranks, int64_t i) {
   if constexpr (std::is_same_v<T, bf16> || std::is_same_v<T, f16>) {
-    float total = to_float(element<T>(number(0, i)));
-    for (int r = 1; r < ranks; ++r) total += to_float(element<T>(number(r, i)));
+    float total = to_float(element<T>(number(sums, 0, i)));
+    for (int r = 1; r < ranks; ++r) total += to_float(element<T>(number(sums, r, i)));
     if constexpr (std::is_same_v<T, bf16>) return to_bf16(total);
     if constexpr (std::is_same_v<T, f16>) return to_f16(total);
   } else {
-    T total = element<T>(number(0, i));
-    for (int r = 1; r < ranks; ++r) total = static_cast<T>(total + element<T>(number(r, i)));
+    T total = element<T>(number(sums, 0, i));
+    for (int r = 1; r < ranks; ++r) total = static_cast<T>(total + element<T>(number(sums, r, i)));
     return total;
   }
 }
 
 template <typename T>
-std::vector<T> elements(int rank, int64_t count) {
+std::vector<T> elements(Sums sums, int rank, int64_t count) {
   std::vector<T> values;
-  for (int64_t i = 0; i < count; ++i) values.push_back(element<T>(number(rank, i)));
+  for (int64_t i = 0; i < count; ++i) values.push_back(element<T>(number(sums, rank, i)));
   return values;
 }
 
 template <typename T>
-bool equal_bits(const T* got, int64_t begin, int64_t end, int ranks) {
+bool equal_bits(Sums sums, const T* got, int64_t begin, int64_t end, int ranks) {
   for (int64_t i = begin; i < end; ++i) {
-    const T expected = summed<T>(ranks, i);
+    const T expected = summed<T>(sums, ranks, i);
     if (std::memcmp(got + (i - begin), &expected, sizeof(T)) != 0) return false;
   }
   return true;
 }
 
 template <typename T>
-void check_reductions(Communicator& c) {
+void check_reductions(Communicator& c, Sums sums) {
   const std::string dtype = dtype_name(DTypeOf<T>::value);
   for (const int64_t count : {1, 33, 5000}) {
-    std::vector<T> in = elements<T>(c.rank(), count * c.size());
+    std::vector<T> in = elements<T>(sums, c.rank(), count * c.size());
     std::vector<T> out(static_cast<size_t>(count));
     c.reduce_scatter(in.data(), out.data(), count, DTypeOf<T>::value);
-    check(equal_bits(out.data(), count * c.rank(), count * (c.rank() + 1), c.size()),
+    check(equal_bits(sums, out.data(), count * c.rank(), count * (c.rank() + 1), c.size()),
           c,
           "reduce_scatter of " + dtype);
   }
   for (const int64_t count : {0, 1, 2, 12, 60, 4999, 60000}) {
-    std::vector<T> data = elements<T>(c.rank(), count);
+    std::vector<T> data = elements<T>(sums, c.rank(), count);
     c.all_reduce(data.data(), count, DTypeOf<T>::value);
-    check(equal_bits(data.data(), 0, count, c.size()), c, "all_reduce of " + dtype);
+    check(equal_bits(sums, data.data(), 0, count, c.size()), c, "all_reduce of " + dtype);
   }
 }
 
@@ -129,6 +131,28 @@ void check_uneven_exchange(Communicator& c) {
   check(out == expected, c, "all_to_all_v");
 }
 
+// Rank r's piece has r (mod 3) times 1000 + 5 elements, of which the last bytes are odd.
+void check_uneven_pieces(Communicator& c, Sums sums) {
+  const auto own = static_cast<size_t>(c.rank());
+  std::vector<int64_t> counts, bytes;
+  int64_t begin = 0, total = 0;
+  std::vector<std::byte> gathered;
+  for (int r = 0; r < c.size(); ++r) {
+    counts.push_back(r % 3 * 1000 + 5 * (r % 2));
+    bytes.push_back(counts.back() * 3 + r);
+    append(gathered, bytes_of(r, 9, static_cast<size_t>(bytes.back())));
+    if (r < c.rank()) begin += counts.back();
+    total += counts.back();
+  }
+  std::vector<std::byte> out(gathered.size());
+  c.all_gather_v(bytes_of(c.rank(), 9, static_cast<size_t>(bytes[own])), out, bytes);
+  check(out == gathered, c, "all_gather_v");
+  std::vector<float> in = elements<float>(sums, c.rank(), total);
+  std::vector<float> sum(static_cast<size_t>(counts[own]));
+  c.reduce_scatter_v(in.data(), counts, sum.data(), DType::kF32);
+  check(equal_bits(sums, sum.data(), begin, begin + counts[own], c.size()), c, "reduce_scatter_v");
+}
+
 void check_point_to_point(Communicator& c) {
   if (c.size() == 1) return;
   const int next = (c.rank() + 1) % c.size(), last = (c.rank() + c.size() - 1) % c.size();
@@ -153,28 +177,29 @@ void check_point_to_point(Communicator& c) {
 
 }  // namespace
 
-void check_collectives(Communicator& c) {
+void check_collectives(Communicator& c, Sums sums) {
   for (const size_t piece : {size_t{0}, size_t{1}, size_t{1000}, size_t{300000}}) {
     check_gather_and_exchange(c, piece);
   }
   check_uneven_exchange(c);
+  check_uneven_pieces(c, sums);
   check_point_to_point(c);
   for (int root = 0; root < c.size(); ++root) {
     std::vector<std::byte> data = bytes_of(c.rank(), 5, 777);
     c.broadcast(data, root);
     check(data == bytes_of(root, 5, 777), c, "broadcast");
   }
-  check_reductions<float>(c);
-  check_reductions<double>(c);
-  check_reductions<bf16>(c);
-  check_reductions<f16>(c);
-  check_reductions<int32_t>(c);
-  check_reductions<uint8_t>(c);
-  std::vector<int64_t> sums = {c.rank(), int64_t{1} << 60, -c.rank() - 1};
-  c.all_reduce_int64(sums);
+  check_reductions<float>(c, sums);
+  check_reductions<double>(c, sums);
+  check_reductions<bf16>(c, sums);
+  check_reductions<f16>(c, sums);
+  check_reductions<int32_t>(c, sums);
+  check_reductions<uint8_t>(c, sums);
+  std::vector<int64_t> wide = {c.rank(), int64_t{1} << 60, -c.rank() - 1};
+  c.all_reduce_int64(wide);
   const int64_t n = c.size();
   const int64_t wrapped = static_cast<int64_t>(static_cast<uint64_t>(n) << 60);
-  check(sums == std::vector<int64_t>({n * (n - 1) / 2, wrapped, -n * (n + 1) / 2}),
+  check(wide == std::vector<int64_t>({n * (n - 1) / 2, wrapped, -n * (n + 1) / 2}),
         c,
         "all_reduce_int64");
   c.barrier();

@@ -9,6 +9,12 @@ Backend& gpu_backend() {
     gpu::add_norm_rows(*made);
     gpu::add_swiglu_rotary_rows(*made);
     gpu::add_embedding_rows(*made);
+    gpu::add_matmul_rows(*made);
+    gpu::add_cross_entropy_rows(*made);
+    gpu::add_attention_rows(*made);
+    gpu::add_pointwise_rows(*made);
+    gpu::add_layout_rows(*made);
+    gpu::add_loss_rows(*made);
     return made;
   }();
   return *backend;

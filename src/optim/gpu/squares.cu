@@ -97,7 +97,7 @@ __device__ void add_block(const FixedSum& sum, StepMessage* own) {
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     squares_kernel(const T* data, int64_t count, bool aligned, StepMessage* own) {
-  __shared__ alignas(16) float tiles[kWarps][kChunksAtOnce * kPitch];
+  alignas(16) __shared__ float tiles[kWarps][kChunksAtOnce * kPitch];
   const int lane = threadIdx.x % VITRINE_WARP, warp = threadIdx.x / VITRINE_WARP;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kWarps * kSpan;
   FixedSum sum;

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Packs a build so that it runs on a bare machine with the CUDA libraries: bin/ (wrappers that find lib/), lib/ (every
+# shared object beyond glibc, libstdc++ and CUDA's own), and with --tests the tests labelled gpu in tests/.
+#   scripts/bundle.sh [--tests] BUILD-FOLDER OUT.tar.gz
+set -euo pipefail
+cd "$(dirname "$0")/.."
+tests=
+[ "${1:-}" = --tests ] && { tests=1; shift; }
+[ $# -eq 2 ] || { sed -n '2,4s/^# //p' "$0" >&2; exit 2; }
+build=$1 out=$(realpath -m "$2")
+limit_mib=60
+[ -x "$build/bin/vitrine" ] || { echo "error: $build/bin/vitrine is not there; scripts/build.sh $build" >&2; exit 1; }
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+root=$stage/vitrine
+mkdir -p "$root/bin" "$root/lib/bin"
+
+# A program goes to lib/bin; what stands for it sets the library path, for the programs it starts too.
+add_program() {  # program, folder of its wrapper
+  strip -o "$root/lib/bin/$(basename "$1")" "$1"
+  cat >"$root/$2/$(basename "$1")" <<'WRAPPER'
+#!/bin/sh
+here=$(cd "$(dirname "$(readlink -f "$0")")/.." && pwd)
+cuda=${CUDA_HOME:-/usr/local/cuda}
+export LD_LIBRARY_PATH="$here/lib:$cuda/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+export VITRINE_BIN="${VITRINE_BIN:-$here/bin/vitrine}"
+exec "$here/lib/bin/$(basename "$0")" "$@"
+WRAPPER
+  chmod +x "$root/$2/$(basename "$1")"
+}
+
+programs=("$build/bin/vitrine")
+add_program "$build/bin/vitrine" bin
+if [ -n "$tests" ]; then
+  mkdir -p "$root/tests"
+  mapfile -t names < <(ctest --test-dir "$build" -N -L '^gpu$' | sed -n 's/^ *Test *#[0-9]*: //p')
+  [ ${#names[@]} -gt 0 ] || { echo "error: $build has no tests labelled gpu" >&2; exit 1; }
+  for name in "${names[@]}"; do
+    [ -x "$build/bin/$name" ] || { echo "error: $build/bin/$name is not built; scripts/build.sh $build" >&2; exit 1; }
+    programs+=("$build/bin/$name")
+    add_program "$build/bin/$name" tests
+  done
+fi
+
+system='^(linux-vdso|ld-linux-x86-64|lib(c|m|dl|rt|pthread|resolv|util|stdc\+\+|gcc_s))\.so'
+cuda='^lib(cuda|cudart|cublas|cublasLt|cudnn[a-z_]*|nccl|cupti|cufile|nvrtc[a-z-]*|nvJitLink|nvidia-[a-z]*)\.so'
+missing=$(ldd "${programs[@]}" | awk '/not found/ {print $1}' | grep -Ev "$cuda" | sort -u || true)
+[ -z "$missing" ] || { echo "error: not found: $missing" >&2; exit 1; }
+ldd "${programs[@]}" | awk '$2 == "=>" && $3 ~ /^\// {print $1, $3}' | sort -u | while read -r name path; do
+  if [[ $name =~ $system || $name =~ $cuda ]]; then continue; fi
+  strip --strip-unneeded -o "$root/lib/$name" "$path" 2>/dev/null || cp -L "$path" "$root/lib/$name"
+done
+
+cp scripts/gpu_test.sh "$root/"
+mkdir -p "$(dirname "$out")"
+tar -C "$stage" --owner=0 --group=0 --sort=name -cf - vitrine | gzip -9n >"$out"
+bytes=$(stat -c %s "$out")
+echo "$out: $((bytes / 1024 / 1024)) MiB, ${#programs[@]} programs, $(find "$root/lib" -maxdepth 1 -name '*.so*' | wc -l) libraries"
+[ "$bytes" -le $((limit_mib * 1024 * 1024)) ] || { echo "error: more than $limit_mib MiB" >&2; exit 1; }

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# Everything that needs a GPU: the tests labelled gpu, `vitrine doctor gpu`, `vitrine bench ops --device gpu`. Builds
+# here with the CUDA toolkit (for this machine's architecture), or takes an unpacked bundle (scripts/bundle.sh). A
+# table of results comes last; logs are kept in LOG-FOLDER. Fails when a test does.
+#   scripts/gpu_test.sh [--bundle FOLDER] [--build FOLDER] [--logs LOG-FOLDER] [--no-bench]
+set -uo pipefail
+bundle='' build=build-gpu logs=gpu_test_logs bench=1
+while [ $# -gt 0 ]; do
+  case $1 in
+    --bundle) bundle=$(realpath "$2"); shift 2 ;;
+    --build) build=$2; shift 2 ;;
+    --logs) logs=$2; shift 2 ;;
+    --no-bench) bench=; shift ;;
+    *) sed -n '2,5s/^# //p' "$0" >&2; exit 2 ;;
+  esac
+done
+mkdir -p "$logs"
+logs=$(realpath "$logs")
+
+if [ -n "$bundle" ]; then
+  vitrine=$bundle/bin/vitrine
+  mapfile -t tests < <(find "$bundle/tests" -type f -perm -u+x | sort)
+else
+  cd "$(dirname "$0")/.."
+  architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -1 | tr -d .)
+  [ "$architecture" = 90 ] && architecture=90a
+  VITRINE_CUDA_ARCHITECTURES=${VITRINE_CUDA_ARCHITECTURES:-$architecture} \
+    scripts/build.sh "$build" -DVITRINE_TESTS=ON -DVITRINE_CUDA=ON || exit 1
+  vitrine=$build/bin/vitrine
+  mapfile -t tests < <(ctest --test-dir "$build" -N -L '^gpu$' | sed -n "s|^ *Test *#[0-9]*: |$build/bin/|p")
+fi
+[ ${#tests[@]} -gt 0 ] || { echo "error: no tests labelled gpu" >&2; exit 1; }
+export VITRINE_BIN=${VITRINE_BIN:-$vitrine} OMP_WAIT_POLICY=passive
+
+# Counts of GoogleTest's own last lines; a crash shows as a failure.
+rows=() failures=0
+for test in "${tests[@]}"; do
+  name=$(basename "$test") log=$logs/$(basename "$test").log
+  timeout "${VITRINE_TEST_TIMEOUT:-600}" "$test" --gtest_brief=1 >"$log" 2>&1
+  code=$?
+  count() { sed -n "s/^\[  $1  \] \([0-9]*\) tests*.*/\1/p" "$log" | tail -1; }
+  passed=$(count PASSED) skipped=$(count SKIPPED) failed=$(count FAILED)
+  [ $code -ne 0 ] && [ -z "$failed" ] && failed="exit $code"
+  [ $code -eq 0 ] || { failures=$((failures + 1)); grep -E '^\[  FAILED  \]|Failure|error' "$log" | head -20; tail -5 "$log"; }
+  rows+=("$(printf '%-28s %8s %8s %8s' "$name" "${passed:-0}" "${failed:-0}" "${skipped:-0}")")
+done
+
+extra() {  # name, command...
+  local name=$1
+  shift
+  "$@" >"$logs/$name.log" 2>&1
+  local code=$?
+  cat "$logs/$name.log"
+  [ $code -eq 0 ] || { failures=$((failures + 1)); rows+=("$(printf '%-28s %8s %8s %8s' "$name" 0 "exit $code" 0)"); }
+}
+extra doctor "$vitrine" doctor gpu
+[ -z "$bench" ] || extra bench "$vitrine" bench ops --device gpu
+
+printf '\n%-28s %8s %8s %8s\n' test passed failed skipped
+printf '%s\n' "${rows[@]}"
+exit $((failures > 0))

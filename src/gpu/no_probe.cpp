@@ -1,0 +1,9 @@
+// A build without GPU code: nothing to probe.
+#include "core/error.h"
+#include "gpu/probe.h"
+
+namespace vitrine {
+
+ProbeReport probe_gpus() { throw DeviceError(why_no_gpu()); }
+
+}  // namespace vitrine

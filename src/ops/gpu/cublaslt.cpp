@@ -1,0 +1,306 @@
+// Plans of matrix products: descriptors, candidates, their timing.
+#include "ops/gpu/cublaslt.h"
+
+#include <cublasLt.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "gpu/runtime.h"
+#include "ops/gpu/gemm_choices.h"
+#include "ops/gpu/precision.h"
+
+namespace vitrine::gpu {
+namespace {
+
+constexpr int kCandidates = 20;
+constexpr int kTimedRuns = 4;
+constexpr double kTimedFlops = 1e9;
+
+void check_lt(cublasStatus_t status, const char* call) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw DeviceError("GPU " + std::to_string(limits().device) + ": " + call + " failed (" +
+                    cublasLtGetStatusString(status) + ")");
+}
+#define VITRINE_LT_CHECK(call) check_lt((call), #call)
+
+cublasLtHandle_t handle() {
+  static std::mutex mutex;
+  static auto* all = new std::map<int, cublasLtHandle_t>;
+  const int device = limits().device;
+  const std::lock_guard lock(mutex);
+  cublasLtHandle_t& made = (*all)[device];
+  if (!made) VITRINE_LT_CHECK(cublasLtCreate(&made));
+  return made;
+}
+
+cudaDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return CUDA_R_32F;
+    case DType::kBF16:
+      return CUDA_R_16BF;
+    case DType::kF16:
+      return CUDA_R_16F;
+    case DType::kF64:
+      return CUDA_R_64F;
+    default:
+      throw ConfigError(std::string("matmul: ") + dtype_name(dtype) + " is not a floating dtype");
+  }
+}
+
+// The largest power of two up to 256 that divides the address.
+uint32_t alignment_of(const void* data) {
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  return static_cast<uint32_t>(std::min<uintptr_t>(address & (~address + 1), 256) |
+                               (!address) * 256);
+}
+
+GemmKey key_of(const Gemm& g) {
+  return {g.m,
+          g.n,
+          g.k,
+          g.a.transposed,
+          g.b.transposed,
+          g.a.stride,
+          g.b.stride,
+          g.d_stride,
+          static_cast<int64_t>(g.dtype),
+          static_cast<int64_t>(g.d_dtype),
+          g.bias != nullptr,
+          g.accumulate,
+          g.scales != nullptr,
+          g.dtype == DType::kF32 && tf32(),
+          alignment_of(g.a.data),
+          alignment_of(g.b.data),
+          alignment_of(g.d),
+          alignment_of(g.bias)};
+}
+
+// cuBLASLt is column-major, where a row-major matrix reads as its transpose: dᵀ = bᵀ aᵀ. So b is
+// its first operand and a its second, m and n change places, and each keeps its own transposed
+// flag. The bias runs along the rows of dᵀ, which is what the epilogue adds.
+struct Plan {
+  cublasLtMatmulDescOpaque_t operation{};
+  cublasLtMatrixLayoutOpaque_t first{}, second{}, out{};
+  cublasLtMatmulAlgo_t algorithm{};
+  bool plain = false;    // the library has nothing for this shape
+  bool settled = false;  // chosen, not only the first suggestion
+};
+
+template <typename T>
+void set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute, T value) {
+  VITRINE_LT_CHECK(cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof value));
+}
+
+void lay_out(
+    cublasLtMatrixLayout_t layout, DType dtype, int64_t rows, int64_t columns, int64_t stride) {
+  VITRINE_LT_CHECK(cublasLtMatrixLayoutInit(
+      layout, type_of(dtype), static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), stride));
+}
+
+void describe(const Gemm& g, Plan& plan) {
+  const bool f64 = g.dtype == DType::kF64;
+  const auto compute = f64                                ? CUBLAS_COMPUTE_64F
+                       : g.dtype == DType::kF32 && tf32() ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                          : CUBLAS_COMPUTE_32F;
+  VITRINE_LT_CHECK(cublasLtMatmulDescInit(&plan.operation, compute, f64 ? CUDA_R_64F : CUDA_R_32F));
+  set(&plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, g.b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(&plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, g.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  if (g.bias) set(&plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+  if (g.bias) set(&plan.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(g.dtype));
+  if (g.bias) set(&plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
+  if (g.scales)
+    set(&plan.operation, CUBLASLT_MATMUL_DESC_POINTER_MODE, CUBLASLT_POINTER_MODE_DEVICE);
+  lay_out(&plan.first, g.dtype, g.b.transposed ? g.k : g.n, g.b.transposed ? g.n : g.k, g.b.stride);
+  lay_out(
+      &plan.second, g.dtype, g.a.transposed ? g.m : g.k, g.a.transposed ? g.k : g.m, g.a.stride);
+  lay_out(&plan.out, g.d_dtype, g.n, g.m, g.d_stride);
+}
+
+cublasStatus_t run(
+    const Gemm& g, Plan& plan, const cublasLtMatmulAlgo_t& algorithm, void* d, void* scratch) {
+  const float scales[] = {1, g.accumulate ? 1.0f : 0.0f};
+  const double wide_scales[] = {1, g.accumulate ? 1.0 : 0.0};
+  const bool f64 = g.dtype == DType::kF64;
+  const char* alpha = static_cast<const char*>(g.scales);
+  if (!alpha)
+    alpha =
+        f64 ? reinterpret_cast<const char*>(wide_scales) : reinterpret_cast<const char*>(scales);
+  return cublasLtMatmul(handle(),
+                        &plan.operation,
+                        alpha,
+                        g.b.data,
+                        &plan.first,
+                        g.a.data,
+                        &plan.second,
+                        alpha + (f64 ? sizeof(double) : sizeof(float)),
+                        g.d,
+                        &plan.out,
+                        d,
+                        &plan.out,
+                        &algorithm,
+                        scratch,
+                        kGemmScratch,
+                        stream());
+}
+
+std::vector<cublasLtMatmulAlgo_t> candidates(const Gemm& g, Plan& plan) {
+  cublasLtMatmulPreferenceOpaque_t preference{};
+  VITRINE_LT_CHECK(cublasLtMatmulPreferenceInit(&preference));
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    VITRINE_LT_CHECK(
+        cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof value));
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kGemmScratch);
+  // Parts of a split sum are added in the compute type, so that the result is rounded once.
+  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+         static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(g.b.data));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(g.a.data));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(g.d));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(g.d));
+  std::vector<cublasLtMatmulHeuristicResult_t> found(kCandidates);
+  int count = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle(),
+                                                               &plan.operation,
+                                                               &plan.first,
+                                                               &plan.second,
+                                                               &plan.out,
+                                                               &plan.out,
+                                                               &preference,
+                                                               kCandidates,
+                                                               found.data(),
+                                                               &count);
+  std::vector<cublasLtMatmulAlgo_t> all;
+  if (status != CUBLAS_STATUS_SUCCESS) return all;
+  for (int i = 0; i < count; ++i) {
+    const auto& result = found[static_cast<size_t>(i)];
+    if (result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= kGemmScratch) {
+      all.push_back(result.algo);
+    }
+  }
+  return all;
+}
+
+// Memory for the time of a measurement; null when there is none left.
+struct Loan {
+  explicit Loan(size_t bytes) {
+    if (cudaMalloc(&data, bytes) == cudaSuccess) return;
+    data = nullptr;
+    cudaGetLastError();
+  }
+  ~Loan() {
+    if (data) cudaFree(data);
+  }
+  Loan(const Loan&) = delete;
+  Loan& operator=(const Loan&) = delete;
+  void* data = nullptr;
+};
+
+// Milliseconds of several runs; negative when the algorithm cannot run.
+float timed(
+    const Gemm& g, Plan& plan, const cublasLtMatmulAlgo_t& algorithm, void* d, void* scratch) {
+  static thread_local std::map<int, std::pair<Event, Event>> events;
+  auto& [begin, end] = events[limits().device];
+  if (!begin) begin = Event::make(true);
+  if (!end) end = Event::make(true);
+  if (run(g, plan, algorithm, d, scratch) != CUBLAS_STATUS_SUCCESS) return -1;
+  VITRINE_GPU_CHECK(cudaEventRecord(begin.get(), stream()));
+  for (int i = 0; i < kTimedRuns; ++i) {
+    if (run(g, plan, algorithm, d, scratch) != CUBLAS_STATUS_SUCCESS) return -1;
+  }
+  VITRINE_GPU_CHECK(cudaEventRecord(end.get(), stream()));
+  VITRINE_GPU_CHECK(cudaEventSynchronize(end.get()));
+  float milliseconds = 0;
+  VITRINE_GPU_CHECK(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()));
+  return milliseconds;
+}
+
+// d is written over anyway, unless something is added to it: then the runs write elsewhere.
+cublasLtMatmulAlgo_t fastest(const Gemm& g,
+                             Plan& plan,
+                             const std::vector<cublasLtMatmulAlgo_t>& all,
+                             void* scratch) {
+  const size_t bytes = static_cast<size_t>(g.m * g.d_stride) * dtype_bytes(g.d_dtype);
+  const Loan loan(g.accumulate ? bytes : 256);
+  if (!loan.data) return all.front();
+  size_t best = 0;
+  float least = -1;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const float time = timed(g, plan, all[i], g.accumulate ? loan.data : g.d, scratch);
+    if (time >= 0 && (least < 0 || time < least)) {
+      least = time;
+      best = i;
+    }
+  }
+  return all[best];
+}
+
+bool accepted(Plan& plan, const cublasLtMatmulAlgo_t& algorithm) {
+  cublasLtMatmulHeuristicResult_t result{};
+  return cublasLtMatmulAlgoCheck(handle(),
+                                 &plan.operation,
+                                 &plan.first,
+                                 &plan.second,
+                                 &plan.out,
+                                 &plan.out,
+                                 &algorithm,
+                                 &result) == CUBLAS_STATUS_SUCCESS &&
+         result.workspaceSize <= kGemmScratch;
+}
+
+bool capturing() {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  VITRINE_GPU_CHECK(cudaStreamIsCapturing(stream(), &status));
+  return status != cudaStreamCaptureStatusNone;
+}
+
+void choose(const Gemm& g, const GemmKey& key, Plan& plan, void* scratch) {
+  const std::string& gpu = limits().name;
+  if (const auto known = find_gemm_choice(gpu, key)) {
+    if (accepted(plan, *known)) {
+      plan.algorithm = *known;
+      plan.settled = true;
+      return;
+    }
+    forget_gemm_choice(gpu, key);
+  }
+  const auto all = candidates(g, plan);
+  plan.plain = all.empty();
+  plan.settled = true;
+  if (plan.plain) return;
+  plan.algorithm = all.front();
+  const double flops =
+      2.0 * static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);
+  if (flops < kTimedFlops || all.size() == 1) return;
+  if (capturing()) {
+    plan.settled = false;
+    return;
+  }
+  plan.algorithm = note_gemm_choice(gpu, key, fastest(g, plan, all, scratch));
+}
+
+}  // namespace
+
+void matmul(const Gemm& g, void* scratch) {
+  if (g.m == 0 || g.n == 0) return;
+  if (g.k == 0) return plain_matmul(g);
+  // Per thread: descriptors hold the bias's address, and no lock is taken in the steady state.
+  static thread_local std::map<std::pair<int, GemmKey>, Plan> plans;
+  const GemmKey key = key_of(g);
+  Plan& plan = plans[{limits().device, key}];
+  if (!plan.settled) {
+    describe(g, plan);
+    choose(g, key, plan, scratch);
+  }
+  if (plan.plain) return plain_matmul(g);
+  if (g.bias) set(&plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
+  VITRINE_LT_CHECK(run(g, plan, plan.algorithm, g.d, scratch));
+}
+
+}  // namespace vitrine::gpu

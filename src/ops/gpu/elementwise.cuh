@@ -1,0 +1,141 @@
+// One pass over flat arrays: the launch that element-by-element operations share, and gradients
+// that are written over or added to, in the values' dtype or in f32.
+#pragma once
+
+#include <type_traits>
+
+#include "gpu/vector.cuh"
+#include "ops/gpu/gradient.h"
+
+namespace vitrine::gpu {
+
+constexpr int kMapThreads = 256;
+constexpr int kMapInFlight = 2;  // vectors that a thread loads before it uses the first
+
+// Elements of one 16-byte access.
+template <typename T>
+constexpr int kVector = static_cast<int>(16 / sizeof(T));
+
+// Index arithmetic stays in 32 bits wherever the numbers allow it: a division of 64 bits costs as
+// much as moving the vector.
+__device__ __forceinline__ int64_t quotient(int64_t n, int64_t d) {
+  if (((n | d) >> 32) == 0) return static_cast<uint32_t>(n) / static_cast<uint32_t>(d);
+  return n / d;
+}
+
+// Destination of a gradient of values of type T; null data: not wanted.
+template <typename T>
+struct GradientTo {
+  void* data = nullptr;
+  bool accumulate = false;
+  bool f32 = false;
+
+  template <typename To, int N>
+  __device__ __forceinline__ void put_as(int64_t at, const Wide<T> (&values)[N]) const {
+    To* to = static_cast<To*>(data) + at;
+    Vec<To, N> out;
+    if (accumulate) {
+      const Vec<To, N> before = load<N>(to);
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        out.v[j] = from_wide<To>(values[j] + static_cast<Wide<T>>(to_wide(before.v[j])));
+      }
+    } else {
+#pragma unroll
+      for (int j = 0; j < N; ++j) out.v[j] = from_wide<To>(values[j]);
+    }
+    store(to, out);
+  }
+  // Elements [at, at + N).
+  template <int N>
+  __device__ __forceinline__ void put(int64_t at, const Wide<T> (&values)[N]) const {
+    if (!data) return;
+    if constexpr (!std::is_same_v<T, float>) {
+      if (f32) return put_as<float, N>(at, values);
+    }
+    put_as<T, N>(at, values);
+  }
+};
+
+// Throws ConfigError unless the gradient's dtype is f32 or `dtype`, that of the values.
+template <typename T>
+GradientTo<T> gradient_to(const GradView& gradient, DType dtype, const char* op) {
+  if (!gradient) return {};
+  const DType own = gradient.view.dtype;
+  if (own != dtype && own != DType::kF32) {
+    throw ConfigError(std::string(op) + ": a gradient in " + dtype_name(own) + " of values in " +
+                      dtype_name(dtype));
+  }
+  return {gradient.view.data, gradient.accumulate, own == DType::kF32};
+}
+
+// Null pointers count as aligned.
+inline bool aligned_to(size_t bytes, std::initializer_list<const void*> pointers) {
+  uintptr_t bits = 0;
+  for (const void* pointer : pointers) bits |= reinterpret_cast<uintptr_t>(pointer);
+  return bits % bytes == 0;
+}
+
+// F has State<N>, load<N>(at) -> State<N> and finish<N>(at, state), for N elements from `at`.
+template <int N, typename F>
+__global__ void __launch_bounds__(kMapThreads)
+    map_kernel(const F f, int64_t vectors, int64_t count) {
+  const int64_t first =
+      static_cast<int64_t>(blockIdx.x) * (kMapThreads * kMapInFlight) + threadIdx.x;
+  typename F::template State<N> state[kMapInFlight];
+#pragma unroll
+  for (int u = 0; u < kMapInFlight; ++u) {
+    const int64_t i = first + u * kMapThreads;
+    if (i < vectors) state[u] = f.template load<N>(i * N);
+  }
+#pragma unroll
+  for (int u = 0; u < kMapInFlight; ++u) {
+    const int64_t i = first + u * kMapThreads;
+    if (i < vectors) f.template finish<N>(i * N, state[u]);
+  }
+  if constexpr (N > 1) {  // fewer than N elements are left
+    const int64_t i = vectors * N + threadIdx.x;
+    if (blockIdx.x == 0 && i < count) f.template finish<1>(i, f.template load<1>(i));
+  }
+}
+
+// Runs f over `count` elements of type T, by vectors when `wide`.
+template <typename T, typename F>
+void map_elements(const F& f, int64_t count, bool wide, const char* op) {
+  if (count == 0) return;
+  const int64_t vectors = wide ? count / kVector<T> : count;
+  constexpr int64_t kBlock = kMapThreads * kMapInFlight;
+  const int64_t blocks = vectors == 0 ? 1 : (vectors + kBlock - 1) / kBlock;
+  const dim3 grid(static_cast<unsigned>(blocks));
+  if (wide) {
+    map_kernel<kVector<T>><<<grid, kMapThreads, 0, stream()>>>(f, vectors, count);
+  } else {
+    map_kernel<1><<<grid, kMapThreads, 0, stream()>>>(f, vectors, count);
+  }
+  check(cudaGetLastError(), op, __FILE__, __LINE__);
+}
+
+// gradient[k] (=|+=) factor * dy, for up to two destinations in one pass.
+template <typename T>
+struct Spread {
+  const T* dy;
+  Wide<T> factor;
+  GradientTo<T> to[2];
+
+  template <int N>
+  using State = Vec<T, N>;
+  template <int N>
+  __device__ __forceinline__ State<N> load(int64_t at) const {
+    return gpu::load<N>(dy + at);
+  }
+  template <int N>
+  __device__ __forceinline__ void finish(int64_t at, const State<N>& state) const {
+    Wide<T> values[N];
+#pragma unroll
+    for (int j = 0; j < N; ++j) values[j] = factor * to_wide(state.v[j]);
+    to[0].put(at, values);
+    to[1].put(at, values);
+  }
+};
+
+}  // namespace vitrine::gpu
