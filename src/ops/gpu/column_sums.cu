@@ -9,9 +9,14 @@ namespace {
 
 constexpr int kColumns = 32, kRows = 32;
 
-template <typename W>
-__global__ void __launch_bounds__(kColumns* kRows) sum_columns_kernel(
-    const W* partial, int64_t blocks, int64_t width, int64_t columns, Sink first, Sink second) {
+template <typename T>
+__global__ void __launch_bounds__(kColumns* kRows) sum_columns_kernel(const Wide<T>* partial,
+                                                                      int64_t blocks,
+                                                                      int64_t width,
+                                                                      int64_t columns,
+                                                                      GradientTo<T> first,
+                                                                      GradientTo<T> second) {
+  using W = Wide<T>;
   __shared__ W part[kRows][kColumns + 1];
   const int x = threadIdx.x % kColumns, y = threadIdx.x / kColumns;
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kColumns + x;
@@ -23,34 +28,39 @@ __global__ void __launch_bounds__(kColumns* kRows) sum_columns_kernel(
   part[y][x] = sum;
   __syncthreads();
   // Warp y now holds column y of the tile, one row a lane.
-  sum = warp_sum(part[x][y]);
+  const W value[1] = {warp_sum(part[x][y])};
   const int64_t own = static_cast<int64_t>(blockIdx.x) * kColumns + y;
   if (x != 0 || own >= columns) return;
   if (own < width) {
-    put_any(first, own, sum);
+    first.put(own, value);
   } else {
-    put_any(second, own - width, sum);
+    second.put(own - width, value);
   }
-}
-
-template <typename W>
-void launch(const W* partial, int64_t blocks, int64_t width, Sink first, Sink second, bool both) {
-  const int64_t columns = both ? 2 * width : width;
-  const auto grid = static_cast<unsigned>((columns + kColumns - 1) / kColumns);
-  sum_columns_kernel<<<grid, kColumns * kRows, 0, stream()>>>(
-      partial, blocks, width, columns, first, second);
-  VITRINE_GPU_LAUNCHED("sum_columns");
 }
 
 }  // namespace
 
-void sum_columns(
-    const float* partial, int64_t blocks, int64_t width, Sink first, Sink second, bool both) {
-  launch(partial, blocks, width, first, second, both);
+template <typename T>
+void sum_columns(const Wide<T>* partial,
+                 int64_t blocks,
+                 int64_t width,
+                 const GradientTo<T>& first,
+                 const GradientTo<T>& second,
+                 bool both) {
+  const int64_t columns = both ? 2 * width : width;
+  const auto grid = static_cast<unsigned>((columns + kColumns - 1) / kColumns);
+  sum_columns_kernel<T>
+      <<<grid, kColumns * kRows, 0, stream()>>>(partial, blocks, width, columns, first, second);
+  VITRINE_GPU_LAUNCHED("sum_columns");
 }
-void sum_columns(
-    const double* partial, int64_t blocks, int64_t width, Sink first, Sink second, bool both) {
-  launch(partial, blocks, width, first, second, both);
-}
+
+#define VITRINE_INSTANCE(T)     \
+  template void sum_columns<T>( \
+      const Wide<T>*, int64_t, int64_t, const GradientTo<T>&, const GradientTo<T>&, bool)
+VITRINE_INSTANCE(float);
+VITRINE_INSTANCE(double);
+VITRINE_INSTANCE(__nv_bfloat16);
+VITRINE_INSTANCE(__half);
+#undef VITRINE_INSTANCE
 
 }  // namespace vitrine::gpu

@@ -1,15 +1,18 @@
 // The second stage of gradients of parameters: partial sums of blocks, added in the blocks' order.
 #pragma once
 
-#include "ops/gpu/gradients.cuh"
+#include "ops/gpu/rows.cuh"
 
 namespace vitrine::gpu {
 
-// partial[blocks, sinks * width] to gradients of `width` elements: the first from the first
-// columns, the second (where `both`) from those behind. Bits depend on `blocks` alone.
-void sum_columns(
-    const float* partial, int64_t blocks, int64_t width, Sink first, Sink second, bool both);
-void sum_columns(
-    const double* partial, int64_t blocks, int64_t width, Sink first, Sink second, bool both);
+// From partial[blocks, width] to one gradient of `width` elements, or with `both` from
+// partial[blocks, 2 width] to two. Bits depend on the partial sums alone.
+template <typename T>
+void sum_columns(const Wide<T>* partial,
+                 int64_t blocks,
+                 int64_t width,
+                 const GradientTo<T>& first,
+                 const GradientTo<T>& second,
+                 bool both);
 
 }  // namespace vitrine::gpu

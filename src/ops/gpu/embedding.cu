@@ -11,7 +11,7 @@
 #include <cub/device/device_radix_sort.cuh>
 
 #include "gpu/fault.h"
-#include "ops/gpu/gradients.cuh"
+#include "ops/gpu/rows.cuh"
 #include "ops/gpu/rows.h"
 
 namespace vitrine::gpu {
@@ -83,7 +83,7 @@ template <typename T, int kN>
 __global__ void __launch_bounds__(kThreads) chunk_sums_kernel(const uint32_t* keys,
                                                               const uint32_t* places,
                                                               const T* dy,
-                                                              Sink dtable,
+                                                              GradientTo<T> dtable,
                                                               Wide<T>* ends,
                                                               int64_t count,
                                                               int64_t width) {
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kThreads) chunk_sums_kernel(const uint32_t* ke
 #pragma unroll
         for (int j = 0; j < kN; ++j) to[j] = sum[j];
       } else {
-        put<T, kN>(dtable, keys[at] * width + column, sum);
+        dtable.put(keys[at] * width + column, sum);
       }
       from_before = false;
 #pragma unroll
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kThreads) chunk_sums_kernel(const uint32_t* ke
 // begins.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) join_kernel(
-    const uint32_t* keys, const Wide<T>* ends, Sink dtable, int64_t count, int64_t width) {
+    const uint32_t* keys, const Wide<T>* ends, GradientTo<T> dtable, int64_t count, int64_t width) {
   const int64_t chunk = blockIdx.x, last = (chunk + 1) * kChunk - 1;
   if (!joined(keys, last + 1, count)) return;
   // The run of the last place must have begun in this chunk.
@@ -139,10 +139,10 @@ __global__ void __launch_bounds__(kThreads) join_kernel(
          joined(keys, (until + 1) * kChunk, count)) {
     ++until;
   }
-  Wide<T> sum = ends[(chunk * 2 + 1) * width + column];
+  Wide<T> sum[1] = {ends[(chunk * 2 + 1) * width + column]};
 #pragma unroll 8
-  for (int64_t c = chunk + 1; c <= until; ++c) sum += ends[c * 2 * width + column];
-  put<T, 1>(dtable, keys[last] * width + column, &sum);
+  for (int64_t c = chunk + 1; c <= until; ++c) sum[0] += ends[c * 2 * width + column];
+  dtable.put(keys[last] * width + column, sum);
 }
 
 // Pieces of one scratch, each 256-byte aligned.
@@ -174,12 +174,19 @@ void sum_runs(const uint32_t* keys,
   const int threads = static_cast<int>(
       vectors >= kThreads ? kThreads : (vectors + VITRINE_WARP - 1) / VITRINE_WARP * VITRINE_WARP);
   const dim3 grid(chunks, static_cast<unsigned>((vectors + threads - 1) / threads));
-  chunk_sums_kernel<T, kN><<<grid, threads, 0, stream()>>>(
-      keys, places, dy.as<const T>(), Sink(dtable), ends, count, width);
+  chunk_sums_kernel<T, kN>
+      <<<grid, threads, 0, stream()>>>(keys,
+                                       places,
+                                       dy.as<const T>(),
+                                       gradient_to<T>(dtable, dy.dtype, "embedding"),
+                                       ends,
+                                       count,
+                                       width);
   VITRINE_GPU_LAUNCHED("embedding backward");
   if (chunks == 1) return;
   const dim3 join_grid(chunks - 1, static_cast<unsigned>((width + kThreads - 1) / kThreads));
-  join_kernel<T><<<join_grid, kThreads, 0, stream()>>>(keys, ends, Sink(dtable), count, width);
+  join_kernel<T><<<join_grid, kThreads, 0, stream()>>>(
+      keys, ends, gradient_to<T>(dtable, dy.dtype, "embedding"), count, width);
   VITRINE_GPU_LAUNCHED("embedding backward's joins");
 }
 
@@ -203,7 +210,7 @@ void embedding_forward(const OpCall& call) {
       VITRINE_GPU_LAUNCHED("embedding");
     };
     constexpr int kN = 16 / sizeof(T);
-    if (width % kN == 0 && aligned16(table.as<const T>(), y.as<const T>())) {
+    if (width % kN == 0 && aligned_to(16, {table.as<const T>(), y.as<const T>()})) {
       launch.template operator()<kN>();
     } else {
       launch.template operator()<1>();
@@ -219,8 +226,7 @@ void embedding_backward(const OpCall& call,
   const TensorView ids = call.in[0], dy = dout[0];
   const int64_t count = ids.elements(), vocabulary = dtable.view.shape[0];
   const int64_t width = dtable.view.shape[1];
-  check_sink("embedding", dtable, dy.dtype);
-  zero_gradients_async(din);
+  clear_gradient(dtable);
   if (count == 0 || width == 0) return;
   if (count > INT32_MAX) throw ShapeError("embedding: more than 2^31 ids in one call");
 
@@ -258,7 +264,7 @@ void embedding_backward(const OpCall& call,
   dispatch_float(dy.dtype, "embedding", [&]<typename T>() {
     constexpr int kN = 16 / sizeof(T);
     auto* ends = reinterpret_cast<Wide<T>*>(base + ends_at);
-    if (width % kN == 0 && aligned16(dy.as<const T>(), dtable.view.as<const T>())) {
+    if (width % kN == 0 && aligned_to(16, {dy.as<const T>(), dtable.view.as<const T>()})) {
       sum_runs<T, kN>(keys + count, places + count, dy, dtable, ends, count, width);
     } else {
       sum_runs<T, 1>(keys + count, places + count, dy, dtable, ends, count, width);
@@ -269,7 +275,7 @@ void embedding_backward(const OpCall& call,
 }  // namespace
 
 void add_embedding_rows(Backend& backend) {
-  backend.add("embedding", {embedding_forward, guarded_async<embedding_backward>});
+  backend.add("embedding", {embedding_forward, when_wanted<embedding_backward>});
 }
 
 }  // namespace vitrine::gpu

@@ -15,6 +15,10 @@ inline void clear_gradient(const GradView& gradient) {
   VITRINE_GPU_CHECK(cudaMemsetAsync(gradient.view.data, 0, gradient.view.bytes(), stream()));
 }
 
+inline void clear_gradients(Gradients din) {
+  for (const GradView& gradient : din) clear_gradient(gradient);
+}
+
 // As guarded() of ops/cpu/operands.h: Backward runs when an output gradient is there and an input
 // gradient is wanted.
 template <void (*Backward)(const OpCall&, Views, Gradients)>
@@ -24,7 +28,7 @@ void when_wanted(const OpCall& call, Views dout, Gradients din) {
   for (const GradView& gradient : din) wanted = wanted || gradient;
   if (!wanted) return;
   if (given) return Backward(call, dout, din);
-  for (const GradView& gradient : din) clear_gradient(gradient);
+  clear_gradients(din);
 }
 
 // Each destination (=|+=) factor * dy, in one pass. In pointwise.cu.

@@ -17,7 +17,7 @@ namespace vitrine::gpu {
 namespace {
 
 // Of a block with a row: what the registers of a multiprocessor allow without spilling.
-constexpr int most_threads(int pieces) { return pieces == 2 ? 576 : 512; }
+constexpr int most_threads(int pieces) { return pieces == 2 ? 640 : 512; }
 constexpr int kWarpRowThreads = 128;  // of blocks with a row a warp
 constexpr int kPlainThreads = 256;
 
@@ -29,8 +29,8 @@ struct Args {
   const T* dsum;  // null: zero
   const Wide<T>* mean;
   const Wide<T>* rstd;
-  Sink dx, dx_again;  // equal values: d residual and d delta
-  Wide<T>* partial;   // [blocks, d weight then d bias where centred]; null: not wanted
+  GradientTo<T> dx, dx_again;  // equal values: d residual and d delta
+  Wide<T>* partial;            // [blocks, d weight then d bias where centred]; null: not wanted
   int64_t rows;
   int width;
 };
@@ -175,8 +175,8 @@ __global__ void __launch_bounds__(kWarp ? kWarpRowThreads : most_threads(kPieces
         if constexpr (kPending) dx[j] += to_wide(r.dsum[p].v[j]);
       }
       const int64_t at = row * a.width + i * kN;
-      put<T, kN>(a.dx, at, dx);
-      if constexpr (kPending) put<T, kN>(a.dx_again, at, dx);
+      a.dx.put(at, dx);
+      if constexpr (kPending) a.dx_again.put(at, dx);
     }
   }
   if (a.partial == nullptr) return;
@@ -231,10 +231,10 @@ __global__ void __launch_bounds__(kPlainThreads) plain_norm_backward_kernel(cons
     for (int i = threadIdx.x; i < a.width; i += blockDim.x) {
       const W n = (to_wide(a.x[start + i]) - mean) * rstd;
       const W g = (a.dy ? to_wide(a.dy[start + i]) : W{0}) * to_wide(a.weight[i]);
-      W dx = rstd * (g - g_mean - n * gn_mean);
-      if (kPending && a.dsum) dx += to_wide(a.dsum[start + i]);
-      put<T, 1>(a.dx, start + i, &dx);
-      put<T, 1>(a.dx_again, start + i, &dx);
+      W dx[1] = {rstd * (g - g_mean - n * gn_mean)};
+      if (kPending && a.dsum) dx[0] += to_wide(a.dsum[start + i]);
+      a.dx.put(start + i, dx);
+      a.dx_again.put(start + i, dx);
     }
   }
 }
@@ -311,14 +311,12 @@ void norm_backward(const OpCall& call,
   constexpr bool kPending = norm_pending(kKind), kCentred = norm_centred(kKind);
   constexpr size_t kParameters = kPending ? 2 : 1;
   const TensorView x = kPending ? call.out[0] : call.in[0];
-  if (x.elements() == 0) return zero_gradients_async(din);
+  if (x.elements() == 0) return clear_gradients(din);
   const TensorView dy = operand(dout, kPending ? 1 : 0);
   const TensorView dsum = kPending ? operand(dout, 0) : TensorView{};
   const GradView dx = operand(din, 0), dx_again = kPending ? operand(din, 1) : GradView{};
   const GradView dweight = operand(din, kParameters);
   const GradView dbias = kCentred ? operand(din, kParameters + 1) : GradView{};
-  check_sink("norm", dx, x.dtype);
-  check_sink("norm", dx_again, x.dtype);
   dispatch_float(x.dtype, "norm", [&]<typename T>() {
     Args<T> a{};
     a.x = x.as<const T>();
@@ -327,15 +325,22 @@ void norm_backward(const OpCall& call,
     a.dsum = dsum.as<const T>();
     a.mean = kCentred ? call.saved[0].as<const Wide<T>>() : nullptr;
     a.rstd = call.saved[kCentred ? 1 : 0].as<const Wide<T>>();
-    a.dx = Sink(dx);
-    a.dx_again = Sink(dx_again);
+    a.dx = gradient_to<T>(dx, x.dtype, "norm");
+    a.dx_again = gradient_to<T>(dx_again, x.dtype, "norm");
     a.rows = x.shape.rows();
     a.width = static_cast<int>(x.shape[-1]);
     const bool parameters = dweight || dbias;
-    const bool aligned = aligned16(
-        a.x, a.weight, a.dy, a.dsum, dx.view.as<const char>(), dx_again.view.as<const char>());
+    const bool aligned = aligned_to(
+        16,
+        {a.x, a.weight, a.dy, a.dsum, dx.view.as<const char>(), dx_again.view.as<const char>()});
     const int64_t blocks = launch_any<T, kKind>(a, aligned, parameters);
-    if (parameters) sum_columns(a.partial, blocks, a.width, Sink(dweight), Sink(dbias), kCentred);
+    if (!parameters) return;
+    sum_columns<T>(a.partial,
+                   blocks,
+                   a.width,
+                   gradient_to<T>(dweight, x.dtype, "norm"),
+                   gradient_to<T>(dbias, x.dtype, "norm"),
+                   kCentred);
   });
 }
 

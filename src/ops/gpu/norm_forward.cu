@@ -4,8 +4,8 @@
 // [16384, 1536] bf16 is 101 or 201 MB, 24 or 48 us at 4.17 TB/s. A row is read once and stays in
 // registers: one warp a row up to 256 vectors of 16 bytes, so that no barrier is needed, one block
 // above. Widths and addresses that 16-byte accesses do not fit, and f64, go through a plain kernel.
-#include "ops/gpu/gradients.cuh"
 #include "ops/gpu/norm.h"
+#include "ops/gpu/rows.cuh"
 
 namespace vitrine::gpu {
 namespace {
@@ -198,7 +198,7 @@ void norm_forward(const OpCall& call) {
     a.rows = x.shape.rows();
     a.width = static_cast<int>(x.shape[-1]);
     a.eps = static_cast<Wide<T>>(call.attrs->number("eps"));
-    launch_any<T, kKind>(a, aligned16(a.x, a.delta, a.weight, a.bias, a.sum, a.y));
+    launch_any<T, kKind>(a, aligned_to(16, {a.x, a.delta, a.weight, a.bias, a.sum, a.y}));
   });
 }
 

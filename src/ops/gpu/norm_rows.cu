@@ -1,6 +1,6 @@
 // The rows of the normalisations.
-#include "ops/gpu/gradients.cuh"
 #include "ops/gpu/norm.h"
+#include "ops/gpu/rows.cuh"
 #include "ops/gpu/rows.h"
 
 namespace vitrine::gpu {
@@ -8,7 +8,7 @@ namespace {
 
 template <NormKind kKind>
 OpKernels norm_row() {
-  return {norm_forward<kKind>, guarded_async<norm_backward<kKind>>};
+  return {norm_forward<kKind>, when_wanted<norm_backward<kKind>>};
 }
 
 }  // namespace
@@ -18,7 +18,7 @@ void add_norm_rows(Backend& backend) {
   backend.add("add_rms_norm", norm_row<NormKind::kAddRms>());
   backend.add("layer_norm", norm_row<NormKind::kLayer>());
   backend.add("add_layer_norm", norm_row<NormKind::kAddLayer>());
-  backend.add("qk_norm", {qk_norm_forward, guarded_async<qk_norm_backward>});
+  backend.add("qk_norm", {qk_norm_forward, when_wanted<qk_norm_backward>});
 }
 
 }  // namespace vitrine::gpu

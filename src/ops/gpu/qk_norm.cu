@@ -22,7 +22,7 @@ struct Args {
   const T* dy;
   T* y;
   Wide<T>* rstd;  // [rows, normed]
-  Sink dx;
+  GradientTo<T> dx;
   Wide<T>* partial;      // [blocks, 2, d]; null: not wanted
   int64_t heads_in_all;  // rows * row_heads
   int64_t row_heads, normed, queries;
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(kThreads) qk_norm_backward_kernel(const Args<T
           out[j] = rstd[u] * (out[j] * weight - n * gn_mean);
         }
       }
-      put<T, kN>(a.dx, i * a.d + lane * kN, out);
+      a.dx.put(i * a.d + lane * kN, out);
     }
   }
   if (a.partial == nullptr) return;
@@ -202,9 +202,10 @@ __global__ void __launch_bounds__(VITRINE_WARP) plain_qk_norm_kernel(const Args<
     }
     for (int c = threadIdx.x; c < a.d; c += VITRINE_WARP) {
       if constexpr (kBackward) {
-        W dx = to_wide(a.dy[start + c]);
-        if (head.normed) dx = rstd * (dx * to_wide(w[c]) - to_wide(a.x[start + c]) * rstd * mean);
-        put<T, 1>(a.dx, start + c, &dx);
+        W dx[1] = {to_wide(a.dy[start + c])};
+        if (head.normed)
+          dx[0] = rstd * (dx[0] * to_wide(w[c]) - to_wide(a.x[start + c]) * rstd * mean);
+        a.dx.put(start + c, dx);
       } else {
         const T x = a.x[start + c];
         a.y[start + c] = head.normed ? from_wide<T>(to_wide(x) * rstd * to_wide(w[c])) : x;
@@ -270,7 +271,7 @@ void qk_norm_forward(const OpCall& call) {
   dispatch_float(y.dtype, "qk_norm", [&]<typename T>() {
     Args<T> a = args_of<T>(call, rstd);
     a.y = y.as<T>();
-    const int lanes = lanes_for<T>(a.d, aligned16(a.x, a.wq, a.wk, a.y));
+    const int lanes = lanes_for<T>(a.d, aligned_to(16, {a.x, a.wq, a.wk, a.y}));
     launch<T, false>(a, lanes, blocks_of(a.heads_in_all, lanes));
   });
 }
@@ -279,22 +280,28 @@ void qk_norm_backward(const OpCall& call,
                       std::span<const TensorView> dout,
                       std::span<const GradView> din) {
   const TensorView dy = dout[0];
-  if (dy.elements() == 0) return zero_gradients_async(din);
+  if (dy.elements() == 0) return clear_gradients(din);
   const GradView dx = operand(din, 0), dwq = operand(din, 1), dwk = operand(din, 2);
-  check_sink("qk_norm", dx, dy.dtype);
   dispatch_float(dy.dtype, "qk_norm", [&]<typename T>() {
     Args<T> a = args_of<T>(call, call.saved[0]);
     a.dy = dy.as<const T>();
-    a.dx = Sink(dx);
+    a.dx = gradient_to<T>(dx, dy.dtype, "qk_norm");
     const bool parameters = dwq || dwk;
-    const int lanes = lanes_for<T>(a.d, aligned16(a.x, a.wq, a.wk, a.dy, dx.view.as<const T>()));
+    const int lanes =
+        lanes_for<T>(a.d, aligned_to(16, {a.x, a.wq, a.wk, a.dy, dx.view.as<const T>()}));
     const unsigned blocks = blocks_of(a.heads_in_all, lanes);
     if (parameters) {
       a.partial = static_cast<Wide<T>*>(
           workspace(static_cast<size_t>(blocks) * 2 * static_cast<size_t>(a.d) * sizeof(Wide<T>)));
     }
     launch<T, true>(a, lanes, blocks);
-    if (parameters) sum_columns(a.partial, blocks, a.d, Sink(dwq), Sink(dwk), true);
+    if (!parameters) return;
+    sum_columns<T>(a.partial,
+                   blocks,
+                   a.d,
+                   gradient_to<T>(dwq, dy.dtype, "qk_norm"),
+                   gradient_to<T>(dwk, dy.dtype, "qk_norm"),
+                   true);
   });
 }
 

@@ -4,9 +4,9 @@
 // Bytes an element: 2 storage sizes (accumulated: 3), [16384, 5120] bf16 335 MB, 80 us at 4.17
 // TB/s; in place (out and in one array) only what is rotated. A thread turns the same pairs of up
 // to four heads, so that cosines and sines (which stay in the caches) are read once for them.
-#include "ops/gpu/gradients.cuh"
 #include "ops/gpu/pointwise.h"
 #include "ops/gpu/rotary_table.h"
+#include "ops/gpu/rows.cuh"
 
 namespace vitrine::gpu {
 namespace {
@@ -45,10 +45,10 @@ __device__ __forceinline__ void angles(const Geometry& g,
   }
 }
 
-// `in` and the sink may be one array: everything that a thread writes, it has read before.
+// `in` and the destination may be one array: everything that a thread writes, it has read before.
 template <typename T, int kN>
 __global__ void __launch_bounds__(kThreads)
-    rotary_kernel(const T* in, Sink out, Geometry g, RotaryTable table, float sign) {
+    rotary_kernel(const T* in, GradientTo<T> out, Geometry g, RotaryTable table, float sign) {
   using W = Wide<T>;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads, total = g.rows * g.items;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < total;
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kThreads)
         W same[kN];
 #pragma unroll
         for (int j = 0; j < kN; ++j) same[j] = to_wide(a[u].v[j]);
-        put<T, kN>(out, behind + v * kN, same);
+        out.put(behind + v * kN, same);
       }
       continue;
     }
@@ -101,8 +101,8 @@ __global__ void __launch_bounds__(kThreads)
         first[j] = x * cosine[j] - y * s;
         second[j] = y * cosine[j] + x * s;
       }
-      put<T, kN>(out, from + u * 2 * half, first);
-      put<T, kN>(out, from + u * 2 * half + half, second);
+      out.put(from + u * 2 * half, first);
+      out.put(from + u * 2 * half + half, second);
     }
   }
 }
@@ -116,13 +116,12 @@ void launch(const TensorView& in, const GradView& out, Geometry g, RotaryTable t
   g.rotated_items = (g.heads + kAtOnce - 1) / kAtOnce * g.half;
   g.items = g.rotated_items + (g.rest + kAtOnce - 1) / kAtOnce;
   rotary_kernel<T, kN><<<blocks_for(g.rows * g.items, kThreads, 16), kThreads, 0, stream()>>>(
-      in.as<const T>(), Sink(out), g, table, sign);
+      in.as<const T>(), gradient_to<T>(out, in.dtype, "rotary"), g, table, sign);
   VITRINE_GPU_LAUNCHED("rotary");
 }
 
 void rotate(const OpCall& call, const TensorView& in, const GradView& out, float sign) {
   if (in.elements() == 0) return;
-  check_sink("rotary", out, in.dtype);
   const AxisRows axis(in.shape, call.attrs->integer("axis"));
   Geometry g{};
   g.rows = in.shape.rows();
@@ -138,7 +137,7 @@ void rotate(const OpCall& call, const TensorView& in, const GradView& out, float
     // f64 computes its angles one by one.
     constexpr int kN = sizeof(T) == 8 ? 1 : 16 / sizeof(T);
     if (g.half % kN == 0 && g.width % kN == 0 &&
-        aligned16(in.as<const char>(), out.view.as<const char>())) {
+        aligned_to(16, {in.as<const char>(), out.view.as<const char>()})) {
       launch<T, kN>(in, out, g, table, sign);
     } else {
       launch<T, 1>(in, out, g, table, sign);
@@ -158,6 +157,6 @@ void rotary_backward(const OpCall& call,
 
 }  // namespace
 
-OpKernels rotary_row() { return {rotary_forward, guarded_async<rotary_backward>}; }
+OpKernels rotary_row() { return {rotary_forward, when_wanted<rotary_backward>}; }
 
 }  // namespace vitrine::gpu
