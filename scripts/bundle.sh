@@ -44,11 +44,38 @@ fi
 
 system='^(linux-vdso|ld-linux-x86-64|lib(c|m|dl|rt|pthread|resolv|util|stdc\+\+|gcc_s))\.so'
 cuda='^lib(cuda|cudart|cublas|cublasLt|cudnn[a-z_]*|nccl|cupti|cufile|nvrtc[a-z-]*|nvJitLink|nvidia-[a-z]*)\.so'
+# Large encoders, renderers and tables that FFmpeg is linked with and this program never calls: empty stand-ins under their
+# names keep the bundle small, and end the program with a message should one be called after all.
+unused='^lib(codec2|x265|rsvg-2|SvtAv1Enc|rav1e|openmpt|xvidcore|zvbi|chromaprint|bluray|rabbitmq|icudata)\.so'
+
 missing=$(ldd "${programs[@]}" | awk '/not found/ {print $1}' | grep -Ev "$cuda" | sort -u || true)
 [ -z "$missing" ] || { echo "error: not found: $missing" >&2; exit 1; }
-ldd "${programs[@]}" | awk '$2 == "=>" && $3 ~ /^\// {print $1, $3}' | sort -u | while read -r name path; do
-  if [[ $name =~ $system || $name =~ $cuda ]]; then continue; fi
-  strip --strip-unneeded -o "$root/lib/$name" "$path" 2>/dev/null || cp -L "$path" "$root/lib/$name"
+declare -A path_of=() done_with=()
+while read -r name path; do path_of[$name]=$path; done < <(
+  ldd "${programs[@]}" | awk '$2 == "=>" && $3 ~ /^\// {print $1, $3}' | sort -u)
+queue=("${programs[@]}") stand_ins=()
+while [ ${#queue[@]} -gt 0 ]; do
+  needed=$(objdump -p "${queue[@]}" | awk '$1 == "NEEDED" {print $2}' | sort -u)
+  queue=()
+  for name in $needed; do
+    [ -z "${done_with[$name]:-}" ] || continue
+    done_with[$name]=1
+    if [[ $name =~ $system || $name =~ $cuda ]]; then continue; fi
+    if [[ $name =~ $unused ]]; then stand_ins+=("$name"); continue; fi
+    strip --strip-unneeded -o "$root/lib/$name" "${path_of[$name]}"
+    queue+=("${path_of[$name]}")
+  done
+done
+nm -D --undefined-only "$root"/lib/*.so* "${programs[@]}" | sed -n 's/^ *[UwWvV] \([^@]*\).*/\1/p' | sort -u >"$stage/wanted"
+for name in "${stand_ins[@]}"; do
+  {
+    echo '#include <stdio.h>'
+    echo '#include <stdlib.h>'
+    echo "static void absent(void) { fputs(\"$name is not part of this bundle\\n\", stderr); abort(); }"
+    nm -D --defined-only "${path_of[$name]}" | awk '{sub(/@.*/, "", $3); print $3, $2}' | sort -u | join "$stage/wanted" - |
+      awk '!seen[$1]++ {print $2 ~ /[TtWi]/ ? "void " $1 "(void) { absent(); }" : "char " $1 "[4096];"}'
+  } >"$stage/stand_in.c"
+  ${CC:-gcc} -w -fno-builtin -shared -fPIC -Wl,-soname,"$name" -o "$root/lib/$name" "$stage/stand_in.c"
 done
 
 cp scripts/gpu_test.sh "$root/"

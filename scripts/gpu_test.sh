@@ -38,7 +38,7 @@ for test in "${tests[@]}"; do
   name=$(basename "$test") log=$logs/$(basename "$test").log
   timeout "${VITRINE_TEST_TIMEOUT:-600}" "$test" --gtest_brief=1 >"$log" 2>&1
   code=$?
-  count() { sed -n "s/^\[  $1  \] \([0-9]*\) tests*.*/\1/p" "$log" | tail -1; }
+  count() { sed -n "s/^\[ *$1 *\] \([0-9]*\) tests*.*/\1/p" "$log" | tail -1; }
   passed=$(count PASSED) skipped=$(count SKIPPED) failed=$(count FAILED)
   [ $code -ne 0 ] && [ -z "$failed" ] && failed="exit $code"
   [ $code -eq 0 ] || { failures=$((failures + 1)); grep -E '^\[  FAILED  \]|Failure|error' "$log" | head -20; tail -5 "$log"; }

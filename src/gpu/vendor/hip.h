@@ -34,6 +34,7 @@
 #define cudaFuncSetAttribute(kernel, attribute, value) \
   hipFuncSetAttribute(reinterpret_cast<const void*>(kernel), attribute, value)
 #define cudaFuncAttributeMaxDynamicSharedMemorySize hipFuncAttributeMaxDynamicSharedMemorySize
+#define cudaOccupancyMaxActiveBlocksPerMultiprocessor hipOccupancyMaxActiveBlocksPerMultiprocessor
 
 // Streams and events.
 #define cudaStream_t hipStream_t

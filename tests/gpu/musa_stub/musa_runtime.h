@@ -76,6 +76,8 @@ enum musaFuncAttribute { musaFuncAttributeMaxDynamicSharedMemorySize };
 template <typename T>
 musaError_t musaFuncSetAttribute(T*, musaFuncAttribute, int);
 template <typename T>
+musaError_t musaOccupancyMaxActiveBlocksPerMultiprocessor(int*, T, int, size_t);
+template <typename T>
 musaError_t musaMalloc(T**, size_t);
 template <typename T>
 musaError_t musaMallocHost(T**, size_t);
