@@ -104,9 +104,10 @@ class HeadBlock : public Block {
  public:
   explicit HeadBlock(DecoderConfig config) : c_(std::move(config)) {}
   std::string kind() const override {
-    return format("decoder.head eps%.17g chunk%lld%s",
+    return format("decoder.head eps%.17g chunk%lld%s%s",
                   c_.rms_eps,
                   static_cast<long long>(c_.loss_chunk_rows),
+                  c_.loss_gradient_in_forward ? " gradient" : "",
                   c_.with_hidden ? " hidden" : "");
   }
   void declare(ParameterList& p) const override {
@@ -125,7 +126,8 @@ class HeadBlock : public Block {
                                          last.normed,
                                          tape.parameter("weight"),
                                          tape.input("targets"),
-                                         c_.loss_chunk_rows));
+                                         c_.loss_chunk_rows,
+                                         c_.loss_gradient_in_forward));
     if (c_.with_hidden) tape.output("hidden", last.normed);
   }
 

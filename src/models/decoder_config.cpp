@@ -248,6 +248,7 @@ DecoderConfig decoder_from_json(const Json& section, const std::string& where) {
   c.tied_embeddings = in.boolean("tied_embeddings", c.tied_embeddings);
   c.init_std = in.number("init_std", c.init_std);
   c.loss_chunk_rows = in.integer("loss_chunk_rows", c.loss_chunk_rows);
+  c.loss_gradient_in_forward = in.boolean("loss_gradient_in_forward", c.loss_gradient_in_forward);
   in.raw("sequence_length");
   in.finish();
   c.validate();
@@ -273,7 +274,8 @@ Json decoder_to_json(const DecoderConfig& c) {
               {"qk_norm", c.qk_norm},
               {"tied_embeddings", c.tied_embeddings},
               {"init_std", c.init_std},
-              {"loss_chunk_rows", c.loss_chunk_rows}};
+              {"loss_chunk_rows", c.loss_chunk_rows},
+              {"loss_gradient_in_forward", c.loss_gradient_in_forward}};
 }
 
 }  // namespace vitrine

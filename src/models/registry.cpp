@@ -43,6 +43,8 @@ BuiltModel from_hf(const Json& section, const BuildOptions& options) {
   DecoderConfig config = decoder_from_hf_config(read_json_file(path), path);
   const int64_t length = in.integer("sequence_length", 0, 0, int64_t{1} << 31);
   config.loss_chunk_rows = in.integer("loss_chunk_rows", config.loss_chunk_rows);
+  config.loss_gradient_in_forward =
+      in.boolean("loss_gradient_in_forward", config.loss_gradient_in_forward);
   config.init_std = in.number("init_std", config.init_std);
   in.finish();
   BuiltModel built;

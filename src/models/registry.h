@@ -28,9 +28,10 @@ struct BuildOptions {
 };
 
 // {"family": "decoder" | "vit" | "world_model", "size": "tiny", fields that override it} or
-// {"hf_config": path of a config.json, "sequence_length", "loss_chunk_rows", "init_std"}. A decoder
-// also takes sequence_length (default: the least of max_positions and 1024; tiny 256). Throws
-// ConfigError for unknown keys and values at any place, IoError for an unreadable path.
+// {"hf_config": path of a config.json, "sequence_length", "loss_chunk_rows",
+// "loss_gradient_in_forward", "init_std"}. A decoder also takes sequence_length (default: the least
+// of max_positions and 1024; tiny 256). Throws ConfigError for unknown keys and values at any
+// place, IoError for an unreadable path.
 BuiltModel build_model(const Json& section, const BuildOptions& options = {});
 
 const std::vector<std::string>& model_families();

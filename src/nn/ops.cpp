@@ -85,10 +85,15 @@ Value embedding(TapeBuilder& tape, Value ids, Value table) {
   return tape.apply("embedding", {}, {ids, table});
 }
 
-Value linear_cross_entropy(
-    TapeBuilder& tape, Value x, Value weight, Value targets, int64_t chunk_rows) {
-  return tape.apply(
-      "linear_cross_entropy", {{"chunk_rows", number(chunk_rows)}}, {x, weight, targets});
+Value linear_cross_entropy(TapeBuilder& tape,
+                           Value x,
+                           Value weight,
+                           Value targets,
+                           int64_t chunk_rows,
+                           bool gradient_in_forward) {
+  Attrs attrs{{"chunk_rows", number(chunk_rows)}};
+  if (gradient_in_forward) attrs.set("gradient_in_forward", 1);
+  return tape.apply("linear_cross_entropy", attrs, {x, weight, targets});
 }
 
 Value mse(TapeBuilder& tape, Value prediction, Value target) {

@@ -30,8 +30,12 @@ Value swiglu(TapeBuilder& tape, Value gate_up);
 enum class GeluForm { kErf, kTanh, kQuick };
 Value gelu(TapeBuilder& tape, Value x, GeluForm form = GeluForm::kErf);
 Value embedding(TapeBuilder& tape, Value ids, Value table);
-Value linear_cross_entropy(
-    TapeBuilder& tape, Value x, Value weight, Value targets, int64_t chunk_rows = 0);
+Value linear_cross_entropy(TapeBuilder& tape,
+                           Value x,
+                           Value weight,
+                           Value targets,
+                           int64_t chunk_rows = 0,
+                           bool gradient_in_forward = false);
 Value mse(TapeBuilder& tape, Value prediction, Value target);
 Value l1(TapeBuilder& tape, Value prediction, Value target);
 Value patchify(TapeBuilder& tape, Value frames, int64_t patch);

@@ -43,8 +43,12 @@ Cost linear_backward_cost(const Attrs& attrs, Types in) {
   return {2 * product_flops(in) + bias, bytes, true};
 }
 
-// linear_cross_entropy: x[..., D], w[V, D], targets[...] -> loss[1]; saved lse[rows], count[1],
-// logits[rows, V]
+// linear_cross_entropy: x[..., D], w[V, D], targets[...] -> loss[1]; saved lse[rows], count[1], and
+// logits[rows, V] or, with gradient_in_forward, dx[rows, D] and dw[V, D] of the sum of the losses.
+bool gradient_in_forward(const Attrs& attrs) {
+  return whole("linear_cross_entropy", attrs, "gradient_in_forward", 0, 0) != 0;
+}
+
 OpSignature infer_linear_cross_entropy(const Attrs& attrs, Types in) {
   const char* op = "linear_cross_entropy";
   check_count(op, in, 3, 3);
@@ -65,12 +69,19 @@ OpSignature infer_linear_cross_entropy(const Attrs& attrs, Types in) {
   const int64_t rows = x.rows(), vocabulary = w[0];
   OpSignature s{.out = {{Shape{1}, statistics}},
                 .saved = {{Shape{rows}, statistics}, {Shape{1}, statistics}}};
+  const int64_t size = static_cast<int64_t>(dtype_bytes(dtype));
+  const int64_t chunk_bytes = (chunk == 0 ? rows : std::min(chunk, rows)) * vocabulary * size;
+  if (gradient_in_forward(attrs)) {
+    s.saved.push_back({Shape{rows, x[-1]}, dtype});
+    s.saved.push_back({w, statistics});
+    s.forward_workspace = chunk_bytes;
+    return s;
+  }
   if (chunk == 0) {
     s.saved.push_back({Shape{rows, vocabulary}, dtype});
     return s;
   }
-  const int64_t size = static_cast<int64_t>(dtype_bytes(dtype));
-  s.forward_workspace = std::min(chunk, rows) * vocabulary * size;
+  s.forward_workspace = chunk_bytes;
   s.backward_workspace = s.forward_workspace;
   // The weight's gradient is summed over chunks in f32 before it is rounded to a narrow dtype.
   if (size < 4) s.backward_workspace += 64 + w.elements() * 4;
@@ -83,6 +94,10 @@ Cost linear_cross_entropy_forward_cost(const Attrs& attrs, Types in) {
   // max, subtract, exp, add; the logits are written once (counted as saved or workspace) and read
   // once.
   const double logit_bytes = logits * static_cast<double>(dtype_bytes(in[0].dtype));
+  if (gradient_in_forward(attrs)) {
+    // Logits are written, read and written as their gradient, then read by two products.
+    return {3 * product_flops(in) + 6 * logits, forward_bytes(s, in) + 5 * logit_bytes, true};
+  }
   const double extra = s.saved.size() == 3 ? logit_bytes : 2 * logit_bytes;
   return {product_flops(in) + 4 * logits, forward_bytes(s, in) + extra, true};
 }
@@ -90,6 +105,10 @@ Cost linear_cross_entropy_forward_cost(const Attrs& attrs, Types in) {
 Cost linear_cross_entropy_backward_cost(const Attrs& attrs, Types in) {
   const OpSignature s = infer_linear_cross_entropy(attrs, in);
   const double logits = static_cast<double>(in[0].shape.rows() * in[1].shape[0]);
+  if (gradient_in_forward(attrs)) {
+    const double elements = element_count(in[0]) + element_count(in[1]);
+    return {elements, sum_bytes(std::span(s.saved).subspan(2)) + sum_bytes(in.first(2)), false};
+  }
   const double logit_bytes = logits * static_cast<double>(dtype_bytes(in[0].dtype));
   const bool chunked = s.saved.size() == 2;
   // Logits become their gradient in place (read, write), then two products read it.

@@ -19,7 +19,8 @@ void expect_near(const OpCase& c,
                  const std::string& what) {
   ASSERT_EQ(got.size(), expected.size());
   for (size_t i = 0; i < got.size(); ++i) {
-    EXPECT_LT(relative_error(got[i].values(), expected[i].values(), c.floor), fast_row(dtype))
+    EXPECT_LT(relative_error(got[i].values(), expected[i].values(), c.floor),
+              c.roundings * fast_row(dtype))
         << what << " " << i;
   }
 }

@@ -34,7 +34,8 @@ void expect_near(const OpCase& c,
                  const std::string& what) {
   ASSERT_EQ(got.size(), expected.size());
   for (size_t i = 0; i < got.size(); ++i) {
-    EXPECT_LT(relative_error(got[i].values(), expected[i].values(), c.floor), gpu_row(dtype))
+    EXPECT_LT(relative_error(got[i].values(), expected[i].values(), c.floor),
+              c.roundings * gpu_row(dtype))
         << what << " " << i;
   }
 }

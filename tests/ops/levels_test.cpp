@@ -29,14 +29,15 @@ void expect_as_reference(const Backend& backend) {
       const ForwardResult expected = run_forward(reference_backend(), c, in);
       const ForwardResult got = run_forward(backend, c, in);
       for (size_t i = 0; i < got.out.size(); ++i) {
-        EXPECT_LT(relative_error(got.out[i].values(), expected.out[i].values()), fast_row(dtype))
+        EXPECT_LT(relative_error(got.out[i].values(), expected.out[i].values()),
+                  c.roundings * fast_row(dtype))
             << c.label() << " " << dtype_name(dtype);
       }
       auto dout = output_gradients(expected);
       const auto a = run_backward(backend, c, in, got, dout);
       const auto b = run_backward(reference_backend(), c, in, expected, dout);
       for (size_t i = 0; i < a.size(); ++i) {
-        EXPECT_LT(relative_error(a[i].values(), b[i].values()), fast_row(dtype))
+        EXPECT_LT(relative_error(a[i].values(), b[i].values()), c.roundings * fast_row(dtype))
             << c.label() << " " << dtype_name(dtype) << " gradient " << i;
       }
     }

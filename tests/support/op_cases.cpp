@@ -101,6 +101,13 @@ std::vector<OpCase> small_op_cases() {
       {"linear_cross_entropy", {{"chunk_rows", 0}}, {{5, 4}, {7, 4}, {5}}, 7, true},
       {"linear_cross_entropy", {{"chunk_rows", 2}}, {{5, 4}, {7, 4}, {5}}, 7, true},
       {"linear_cross_entropy", {{"chunk_rows", 8}}, {{2, 3, 4}, {3, 4}, {2, 3}}, 3},
+      {"linear_cross_entropy",
+       {{"chunk_rows", 2}, {"gradient_in_forward", 1}},
+       {{5, 4}, {7, 4}, {5}},
+       7,
+       true,
+       1e-6,
+       2},
   };
   add_row_cases(cases, Shape{1, 1, 5});
   add_row_cases(cases, Shape{3, 8});
@@ -135,6 +142,27 @@ std::vector<OpCase> large_op_cases() {
       {"linear_cross_entropy", {{"chunk_rows", 0}}, {{200, 64}, {500, 64}, {200}}, 500, true},
       {"linear_cross_entropy", {{"chunk_rows", 64}}, {{200, 64}, {500, 64}, {200}}, 500, true},
       {"linear_cross_entropy", {{"chunk_rows", 0}}, {{3, 33}, {1001, 33}, {3}}, 1001},
+      {"linear_cross_entropy",
+       {{"chunk_rows", 64}, {"gradient_in_forward", 1}},
+       {{200, 64}, {504, 64}, {200}},
+       504,
+       true,
+       1e-6,
+       2},
+      {"linear_cross_entropy",
+       {{"chunk_rows", 0}, {"gradient_in_forward", 1}},
+       {{5, 16}, {45000, 16}, {5}},
+       45000,
+       false,
+       1e-6,
+       2},
+      {"linear_cross_entropy",
+       {{"chunk_rows", 2}, {"gradient_in_forward", 1}},
+       {{3, 33}, {1001, 33}, {3}},
+       1001,
+       false,
+       1e-6,
+       2},
   };
   add_row_cases(cases, Shape{3, 67, 256});
   add_row_cases(cases, Shape{500, 33});

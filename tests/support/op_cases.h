@@ -18,6 +18,9 @@ struct OpCase {
   // Errors are relative to the largest value of a tensor, or to this where it is larger: the
   // gradient of a norm over one element is a difference of equal numbers.
   double floor = 1e-6;
+  // Tolerances are taken this many times: 2 where a gradient is rounded, saved, scaled and rounded
+  // again.
+  double roundings = 1;
 
   std::string label() const;  // "linear [3, 5] [4, 5]"
   bool is_ids(size_t input) const;

@@ -75,7 +75,8 @@ inline HarnessResult train(const std::function<Model()>& make_model,
       MemoryLedger ledger;
       ShardStore store(table, strategy, place, schedule.blocks, seed, ledger);
       LaneCommunicators comms(worlds[r].get(), strategy, place, ledger);
-      Runner runner(graph, strategy, schedule, store, comms, cpu_backend(), ledger, nullptr, true);
+      const Execution execution = cpu_execution();
+      Runner runner(graph, strategy, schedule, store, comms, execution, ledger, nullptr, true);
       for (int step = 0; step < steps; ++step) {
         OwnedBatch batch;
         StepInput input;

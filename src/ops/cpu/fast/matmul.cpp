@@ -136,15 +136,46 @@ int64_t block_rows(const OpCall& call) {
   return chunk == 0 ? rows : std::min(rows, chunk);
 }
 
+bool gradient_in_forward(const OpCall& call) {
+  return call.attrs->integer("gradient_in_forward", 0) != 0;
+}
+
 LogitBlock block_at(const OpCall& call, int64_t first, int64_t count) {
   const int64_t vocabulary = call.in[1].shape[0];
-  TensorView logits = operand(call.saved, 2);
+  TensorView logits = gradient_in_forward(call) ? TensorView{} : operand(call.saved, 2);
   if (!logits) logits = {call.workspace, Shape{count, vocabulary}, call.in[0].dtype};
   return {logits,
           call.in[2].as<int32_t>() + first,
           call.saved[0].as<float>() + first,
           count,
           vocabulary};
+}
+
+// dx of the block's rows, from d logits.
+void input_gradient(
+    const OpCall& call, const LogitBlock& block, int64_t first, const GradView& dx, float alpha) {
+  const int64_t depth = call.in[1].shape[1];
+  void* place = static_cast<char*>(dx.view.data) + offset_bytes(dx.view, first * depth);
+  gemm(block.rows,
+       depth,
+       block.vocabulary,
+       matrix(block.logits, block.vocabulary),
+       matrix(call.in[1], depth),
+       {place, dx.view.dtype, depth, dx.accumulate},
+       alpha);
+}
+
+// dw over the block's rows.
+void weight_gradient(
+    const OpCall& call, const LogitBlock& block, int64_t first, const MatrixOut& dw, float alpha) {
+  const int64_t depth = call.in[1].shape[1];
+  gemm(block.vocabulary,
+       depth,
+       block.rows,
+       matrix(block.logits, block.vocabulary, true),
+       x_rows(call.in[0], first, depth, false),
+       dw,
+       alpha);
 }
 
 void linear_cross_entropy_forward(const OpCall& call) {
@@ -155,6 +186,11 @@ void linear_cross_entropy_forward(const OpCall& call) {
     const LogitBlock block = block_at(call, first, std::min(step, rows - first));
     make_logits(call, block, first);
     losses_of(block, row_loss + first);
+    if (!gradient_in_forward(call)) continue;
+    logits_to_gradient(block, 1.0f);
+    input_gradient(call, block, first, {call.saved[2], false}, 1.0f);
+    const TensorView& dw = call.saved[3];
+    weight_gradient(call, block, first, {dw.data, dw.dtype, dw.shape[1], first > 0}, 1.0f);
   }
   double loss = 0;
   int64_t count = 0;
@@ -166,11 +202,31 @@ void linear_cross_entropy_forward(const OpCall& call) {
   *call.out[0].as<float>() = count ? static_cast<float>(loss / static_cast<double>(count)) : 0.0f;
 }
 
+// gradient (+)= scale * saved
+void store_scaled(const GradView& gradient, const TensorView& saved, float scale) {
+  if (!gradient) return;
+  const int64_t width = saved.shape[-1];
+  parallel_for(saved.shape[0], grain_rows(width), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const float* from = read_row(saved, r * width, width, Scratch::kRowA);
+      float* to = begin_row(gradient, r * width, width, Scratch::kRowB);
+#pragma omp simd
+      for (int64_t c = 0; c < width; ++c) to[c] = scale * from[c];
+      finish_row(gradient, r * width, width, to);
+    }
+  });
+}
+
 void linear_cross_entropy_backward(const OpCall& call, Views dout, Gradients din) {
-  const int64_t rows = call.in[0].shape.rows(), step = block_rows(call);
-  const int64_t vocabulary = call.in[1].shape[0], depth = call.in[1].shape[1];
   const float count = *call.saved[1].as<float>();
   const float scale = count > 0 ? *dout[0].as<float>() / count : 0.0f;
+  if (gradient_in_forward(call)) {
+    store_scaled(operand(din, 0), call.saved[2], scale);
+    store_scaled(operand(din, 1), call.saved[3], scale);
+    return;
+  }
+  const int64_t rows = call.in[0].shape.rows(), step = block_rows(call);
+  const int64_t vocabulary = call.in[1].shape[0], depth = call.in[1].shape[1];
   // f16 can't hold p / rows, so there p - onehot is kept and the scale applied to the products.
   const bool late = call.in[0].dtype == DType::kF16;
   const float alpha = late ? scale : 1.0f;
@@ -190,26 +246,8 @@ void linear_cross_entropy_backward(const OpCall& call, Views dout, Gradients din
     const LogitBlock block = block_at(call, first, std::min(step, rows - first));
     if (chunked) make_logits(call, block, first);
     logits_to_gradient(block, late ? 1.0f : scale);
-    const Matrix g = matrix(block.logits, vocabulary),
-                 g_transposed = matrix(block.logits, vocabulary, true);
-    if (dx) {
-      void* place = static_cast<char*>(dx.view.data) + offset_bytes(dx.view, first * depth);
-      gemm(block.rows,
-           depth,
-           vocabulary,
-           g,
-           matrix(call.in[1], depth),
-           {place, dx.view.dtype, depth, dx.accumulate},
-           alpha);
-    }
-    if (dw)
-      gemm(vocabulary,
-           depth,
-           block.rows,
-           g_transposed,
-           x_rows(call.in[0], first, depth, false),
-           dw_out,
-           alpha);
+    if (dx) input_gradient(call, block, first, dx, alpha);
+    if (dw) weight_gradient(call, block, first, dw_out, alpha);
     dw_out.accumulate = true;
   }
   if (summed) store_sums(dw, static_cast<const float*>(dw_out.data));

@@ -62,12 +62,44 @@ Values logits_of(const OpCall& call) {
   return rounded(logits, call.in[0].dtype);
 }
 
+// dx[rows, D] and dw[V, D] of scale times the sum of the rows' losses.
+struct HeadGradients {
+  Values dx, dw;
+};
+HeadGradients head_gradients(const OpCall& call,
+                             const Values& logits,
+                             const Values& lse,
+                             double scale) {
+  const int64_t rows = call.in[0].shape.rows(), depth = call.in[1].shape[1],
+                vocabulary = call.in[1].shape[0];
+  const int32_t* target = call.in[2].as<int32_t>();
+  const Values x = load(call.in[0]), w = load(call.in[1]);
+  HeadGradients gradients{zeros(rows * depth), zeros(vocabulary * depth)};
+  for (int64_t i = 0; i < rows; ++i) {
+    if (target[i] < 0) continue;
+    for (int64_t v = 0; v < vocabulary; ++v) {
+      const double p = std::exp(logits[at(i * vocabulary + v)] - lse[at(i)]);
+      const double g = scale * (p - (v == target[i] ? 1.0 : 0.0));
+      for (int64_t c = 0; c < depth; ++c) {
+        gradients.dx[at(i * depth + c)] += g * w[at(v * depth + c)];
+        gradients.dw[at(v * depth + c)] += g * x[at(i * depth + c)];
+      }
+    }
+  }
+  return gradients;
+}
+
+bool gradient_in_forward(const OpCall& call) {
+  return call.attrs->integer("gradient_in_forward", 0) != 0;
+}
+
 void linear_cross_entropy_forward(const OpCall& call) {
   const int64_t rows = call.in[0].shape.rows(), vocabulary = call.in[1].shape[0];
   check_ids("linear_cross_entropy", call.in[2], vocabulary, true);
   const int32_t* target = call.in[2].as<int32_t>();
   const Values logits = logits_of(call);
-  if (const TensorView saved = operand(call.saved, 2)) store(saved, logits);
+  const TensorView saved = operand(call.saved, 2);
+  if (saved && !gradient_in_forward(call)) store(saved, logits);
   Values lse = zeros(rows);
   double loss = 0, count = 0;
   for (int64_t i = 0; i < rows; ++i) {
@@ -83,31 +115,27 @@ void linear_cross_entropy_forward(const OpCall& call) {
   store(call.saved[0], lse);
   store(call.saved[1], {count});
   store(call.out[0], {count > 0 ? loss / count : 0.0});
+  if (!gradient_in_forward(call)) return;
+  const HeadGradients gradients = head_gradients(call, logits, lse, 1);
+  store(call.saved[2], gradients.dx);
+  store(call.saved[3], gradients.dw);
 }
 
 void linear_cross_entropy_backward(const OpCall& call, Views dout, Gradients din) {
-  const int64_t rows = call.in[0].shape.rows(), depth = call.in[1].shape[1],
-                vocabulary = call.in[1].shape[0];
-  const int32_t* target = call.in[2].as<int32_t>();
-  const Values x = load(call.in[0]), w = load(call.in[1]), lse = load(call.saved[0]);
-  const TensorView saved = operand(call.saved, 2);
-  const Values logits = saved ? load(saved) : logits_of(call);
   const double count = load(call.saved[1])[0];
   const double scale = count > 0 ? load(dout[0])[0] / count : 0.0;
-  Values dx = zeros(rows * depth), dw = zeros(vocabulary * depth);
-  for (int64_t i = 0; i < rows; ++i) {
-    if (target[i] < 0) continue;
-    for (int64_t v = 0; v < vocabulary; ++v) {
-      const double p = std::exp(logits[at(i * vocabulary + v)] - lse[at(i)]);
-      const double g = scale * (p - (v == target[i] ? 1.0 : 0.0));
-      for (int64_t c = 0; c < depth; ++c) {
-        dx[at(i * depth + c)] += g * w[at(v * depth + c)];
-        dw[at(v * depth + c)] += g * x[at(i * depth + c)];
-      }
-    }
+  HeadGradients gradients;
+  if (gradient_in_forward(call)) {
+    gradients = {load(call.saved[2]), load(call.saved[3])};
+    for (double& value : gradients.dx) value *= scale;
+    for (double& value : gradients.dw) value *= scale;
+  } else {
+    const TensorView saved = operand(call.saved, 2);
+    const Values logits = saved ? load(saved) : logits_of(call);
+    gradients = head_gradients(call, logits, load(call.saved[0]), scale);
   }
-  store_gradient(operand(din, 0), dx);
-  store_gradient(operand(din, 1), dw);
+  store_gradient(operand(din, 0), gradients.dx);
+  store_gradient(operand(din, 1), gradients.dw);
 }
 
 void embedding_forward(const OpCall& call) {
