@@ -1,7 +1,9 @@
 // Attention forward without a library: a block computes a tile of queries of one head, with scores
 // and running softmax in shared memory. 4 L L d operations a head (half under a causal mask) on
 // ordinary arithmetic (f32 on H200: 60 TFLOP/s, of which about a tenth is reached: every product
-// reads shared memory). For what cuDNN does not take.
+// reads shared memory). For what neither cuDNN
+// nor attention_mma.cu takes.
+#include "ops/gpu/attention_mma.h"
 #include "ops/gpu/attention_tile.cuh"
 
 namespace vitrine::gpu {
@@ -123,6 +125,7 @@ void forward(const AttentionForward& call) {
 }  // namespace
 
 void own_attention(const AttentionForward& call) {
+  if (mma_attention(call)) return;
   dispatch_float(call.dtype, "attention", [&]<typename T>() { forward<T>(call); });
 }
 

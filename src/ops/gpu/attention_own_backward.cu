@@ -2,6 +2,7 @@
 // of queries, dk and dv by tiles of keys. No sum crosses a block, so the bits repeat. 14 L L d
 // operations a head (half under a causal mask): scores are made twice. See attention_own.cu for the
 // rate.
+#include "ops/gpu/attention_mma.h"
 #include "ops/gpu/attention_tile.cuh"
 
 namespace vitrine::gpu {
@@ -265,6 +266,9 @@ void backward(const AttentionBackward& call) {
                                   static_cast<const T*>(call.dout),
                                   row_sum);
   VITRINE_GPU_LAUNCHED("attention row sums");
+  if constexpr (sizeof(T) == 2) {
+    if (mma_attention(call, row_sum)) return;
+  }
   if (call.dqkv.view.dtype == call.dtype) return gradients<T, T>(call, row_sum);
   if (call.dqkv.view.dtype == DType::kF32) return gradients<T, float>(call, row_sum);
   throw ConfigError(std::string("attention: a gradient in ") + dtype_name(call.dqkv.view.dtype));
