@@ -50,7 +50,12 @@ class Adder {
     index_host();
     for (const GpuRecord& record : gpu_.records) {
       if (on_device(record.kind)) launched_.insert(record.correlation);
-      if (record.kind == Kind::kCall) calls_.emplace(record.correlation, &record);
+      if (record.kind != Kind::kCall) continue;
+      // A runtime call and the driver's inside it may share their number: the outer one launched.
+      if (record.driver)
+        calls_.emplace(record.correlation, &record);
+      else
+        calls_[record.correlation] = &record;
     }
   }
 
@@ -60,8 +65,7 @@ class Adder {
         add_device(record);
       } else if (record.kind == Kind::kSync) {
         add_sync(record);
-      } else if (launched_.contains(record.correlation) ||
-                 !(record.driver || is_query(record.name))) {
+      } else if (is_kept(record)) {
         const GpuWork* work = work_of(record);
         push(record, SpanKind::kRuntime, call_lane(record, work), work);
         timeline_.spans.correlation.back() = record.correlation;
@@ -73,6 +77,11 @@ class Adder {
   }
 
  private:
+  bool is_kept(const GpuRecord& call) const {
+    if (calls_.at(call.correlation) != &call) return !call.driver && !is_query(call.name);
+    return launched_.contains(call.correlation) || !(call.driver || is_query(call.name));
+  }
+
   struct HostSpan {
     int64_t start_ns, end_ns;
     int32_t value;  // a step, or an index of a collective
@@ -207,7 +216,7 @@ class Adder {
   std::vector<HostSpan> steps_;
   std::map<int32_t, std::vector<HostSpan>> collectives_;  // by lane
   std::unordered_set<uint32_t> launched_;                 // correlations with device work
-  std::unordered_map<uint32_t, const GpuRecord*> calls_;
+  std::unordered_map<uint32_t, const GpuRecord*> calls_;  // by correlation
   std::map<std::string, int32_t> lanes_;
 };
 

@@ -69,6 +69,8 @@ class GpuRecordsTest : public testing::Test {
     works_ = {{op.name, body, compute, 7, 2}, {call.name, body, gather, 7, -1}};
 
     add(record(Kind::kCall, "cudaLaunchKernel", 2000, 3000, 101), 1);
+    add(record(Kind::kCall, "cuLaunchKernel", 2100, 2900, 101), 0);  // inside the runtime's call
+    gpu_.records.back().driver = true;
     add(record(Kind::kKernel, "rms_norm_kernel", 20000, 30000, 101, 7), 1);
     add(record(Kind::kCall, "cuLaunchKernelEx", 12000, 13000, 102), 2);
     gpu_.records.back().driver = true;
@@ -165,6 +167,7 @@ TEST_F(GpuRecordsTest, QueriesAndDriverCallsThatLaunchNothingAreLeftOut) {
   const RankTimeline t = merged();
   EXPECT_FALSE(has(t, "cudaGetLastError"));
   EXPECT_FALSE(has(t, "cuMemAlloc"));
+  EXPECT_FALSE(has(t, "cuLaunchKernel"));
   EXPECT_TRUE(has(t, "cuLaunchKernelEx"));
 }
 

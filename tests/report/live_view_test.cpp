@@ -42,7 +42,7 @@ TEST(LiveView, TheTextSaysWhatIsKnownAndNothingElse) {
   const std::string text = live_text(sample());
   EXPECT_THAT(text, HasSubstr("runs/demo: step 120/200  loss 2.312"));
   EXPECT_THAT(text, HasSubstr("tokens/s"));
-  EXPECT_THAT(text, HasSubstr("2.0 s ago"));
+  EXPECT_THAT(text, HasSubstr("2.00 s ago"));
   EXPECT_THAT(text, HasSubstr("GPU 1"));
   EXPECT_THAT(text, HasSubstr("busy 97 %"));
   EXPECT_THAT(text, HasSubstr("640 W"));

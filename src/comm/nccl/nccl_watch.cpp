@@ -40,6 +40,7 @@ void NcclWatch::fail(const std::string& why, int missing_rank) noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (!failure_) failure_ = Failure{why, missing_rank};
+    failed_ = true;
   }
   changed_.notify_all();
 }
