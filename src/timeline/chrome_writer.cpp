@@ -222,7 +222,9 @@ class Writer {
       }
       stack.push_back(i);
       largest = std::max(largest, spans.correlation[i]);
-      if (!lane_of(i).device && spans.correlation[i] != 0) launched_.insert(spans.correlation[i]);
+      if (spans.correlation[i] != 0) {
+        (lane_of(i).device ? working_ : launched_).insert(spans.correlation[i]);
+      }
     }
     next_correlation_ = largest + 1;
     launch_end_.assign(timeline_.lanes.size(), std::numeric_limits<int64_t>::min());
@@ -270,6 +272,9 @@ class Writer {
     if (const Collective* collective = collective_of(i)) collective_args(*collective);
     own_args(i);
     out_ << "}}";
+    if (kind == SpanKind::kRuntime && working_.contains(spans.correlation[i])) {
+      flow("s", spans.correlation[i], host_pid_, lane_of(i).tid, spans.start_ns[i]);
+    }
   }
 
   void device_work(size_t i) {
@@ -283,13 +288,19 @@ class Writer {
 
     const bool memory = spans.kind[i] == SpanKind::kCopy || spans.kind[i] == SpanKind::kDisk;
     std::string name = names_[spans.name[i]];
-    if (memory) {
+    const std::string& plain = timeline_.strings[spans.name[i]];
+    const bool set = plain.starts_with("Memset");
+    if (set || plain.starts_with("Memcpy") || plain.starts_with("nccl")) {
+      // A GPU's own record, named as Kineto names it.
+    } else if (memory) {
       name = quoted((spans.kind[i] == SpanKind::kDisk ? "Memcpy disk (" : "Memcpy (") +
                     timeline_.strings[spans.name[i]] + ")");
     } else if (collective != nullptr) {
       name = quoted(kernel_name(timeline_.strings[collective->name]));
     }
-    complete(memory ? "gpu_memcpy" : "kernel",
+    complete(set      ? "gpu_memset"
+             : memory ? "gpu_memcpy"
+                      : "kernel",
              name,
              timeline_.rank,
              lane.tid,
@@ -300,6 +311,7 @@ class Writer {
     arg("context", 1);
     arg("stream", lane.tid);
     arg("correlation", correlation);
+    if (spans.bytes[i] > 0) arg("bytes", spans.bytes[i]);
     if (collective != nullptr) collective_args(*collective);
     own_args(i);
     out_ << "}}";
@@ -422,7 +434,8 @@ class Writer {
   int64_t base_ns_ = 0, shift_ns_ = 0, host_pid_ = 0;
   bool first_event_ = true, first_arg_ = true;
   std::vector<bool> leaf_;
-  std::unordered_set<int64_t> launched_;  // correlations that a host span already has
+  // Correlations that a host span has, and those that device work has.
+  std::unordered_set<int64_t> launched_, working_;
   int64_t next_correlation_ = 1;
   std::vector<int64_t> launch_end_;  // by lane
   int64_t step_start_ns_ = std::numeric_limits<int64_t>::min();

@@ -124,5 +124,12 @@ TEST(GlooWorld, AbortWakesEveryLaneOfEveryRank) {
   }
 }
 
+TEST(GlooWorld, TellsItsListenerOnceOutsideOfAnyCall) {
+  const Ran ran = run_ranks(3, "told");
+  EXPECT_EQ(ran.logs[0], "told of 1: rank 1 aborted: loss is not a number\n");
+  EXPECT_EQ(ran.logs[1], "told of -1: aborted by rank 1: loss is not a number\n");
+  EXPECT_EQ(ran.logs[2], ran.logs[0]);
+}
+
 }  // namespace
 }  // namespace vitrine

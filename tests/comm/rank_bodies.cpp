@@ -146,6 +146,13 @@ int aborted(World& world) {
   return code == 3 && other == 3 ? 3 : 1;
 }
 
+// Rank 1 aborts while nobody is in a collective; the listener says so.
+int told(World& world) {
+  if (world.rank() == 1) world.abort("loss is not a number");
+  std::this_thread::sleep_for(milliseconds(1500));
+  return 0;
+}
+
 // 20 MB a rank, as one layer's gradients: milliseconds a call and CPU seconds of this process.
 int bench(World& world) {
   auto group = world.group(everyone(world), "all");
@@ -274,11 +281,16 @@ int run_rank_body(const std::string& name) {
                                                                     {"late", late},
                                                                     {"disagree", disagree},
                                                                     {"aborted", aborted},
+                                                                    {"told", told},
                                                                     {"bench", bench}};
   const char* timeout = std::getenv("VITRINE_TEST_TIMEOUT_MS");
+  const auto tell = [](const std::string& why, int missing_rank) {
+    std::printf("told of %d: %s\n", missing_rank, why.c_str());
+  };
   try {
-    const auto world =
-        make_gloo_world(rank_environment(), milliseconds(timeout ? std::atoi(timeout) : 30000));
+    const auto world = make_gloo_world(rank_environment(),
+                                       milliseconds(timeout ? std::atoi(timeout) : 30000),
+                                       name == "told" ? FailureListener(tell) : FailureListener());
     return bodies.at(name)(*world);
   } catch (const std::exception& error) {
     std::printf("error: %s\n", error.what());

@@ -90,7 +90,7 @@ void NcclCommunicator::issue(const char* collective, Call&& call) {
   std::string error;
   {
     const std::lock_guard lock(mutex_);
-    watch_->check(describe(collective));
+    if (watch_->failed()) watch_->check(describe(collective));
     if (comm_ == nullptr && size() > 1) {
       throw CommError(describe(collective) + ": the communicator was aborted");
     }

@@ -1,6 +1,8 @@
 // Looks ten times a second; ends everything after the first failure.
 #include "comm/nccl/nccl_watch.h"
 
+#include <nccl.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -40,6 +42,7 @@ void NcclWatch::fail(const std::string& why, int missing_rank) noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (!failure_) failure_ = Failure{why, missing_rank};
+    failed_ = true;
   }
   changed_.notify_all();
 }
@@ -75,7 +78,11 @@ void NcclWatch::run() {
       const std::lock_guard lock(targets_mutex_);
       if (failed) {
         ended = true;  // one that is made later finds the failure before its first call
+        // In one group, so that all are told before any is waited for: a call of one may stand in a
+        // stream behind that of another.
+        ncclGroupStart();
         for (Watched* target : targets_) ended = target->end() && ended;
+        ncclGroupEnd();
       } else {
         for (Watched* target : targets_) {
           if (found.empty()) found = target->look();

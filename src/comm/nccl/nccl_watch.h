@@ -1,6 +1,7 @@
 // The thread that looks after one rank's NCCL communicators: what failed, what is late.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -43,6 +44,7 @@ class NcclWatch {
   void fail(const std::string& why, int missing_rank) noexcept;
   // As fail, with the host's judgement on whom to blame.
   void fail_with_suspect(const std::string& what_failed);
+  bool failed() const { return failed_; }
   // Throws the failure, beginning with `call` where one is given.
   void check(const std::string& call = "") const;
 
@@ -57,6 +59,7 @@ class NcclWatch {
   mutable std::mutex mutex_;  // guards failure_ and stop_
   std::condition_variable changed_;
   std::optional<Failure> failure_;
+  std::atomic<bool> failed_{false};
   bool stop_ = false;
   std::mutex targets_mutex_;  // never taken while mutex_ is held
   std::vector<Watched*> targets_;
