@@ -16,10 +16,14 @@ template <typename T>
 __device__ __forceinline__ const T* source_row(const RowMap& map, int64_t row, int64_t unit) {
   const int64_t ab = quotient(row, map.c), a = quotient(ab, map.b);
   const int64_t b = ab - a * map.b, c = row - ab * map.c;
-  const RowSource& from = b >= map.low && b < map.high ? map.inside : map.outside;
-  if (!from.data) return nullptr;
-  return static_cast<const T*>(from.data) +
-         (from.base + a * from.a + b * from.b + c * from.c) / unit;
+  // Chosen number by number: a reference to either would move the map to local memory.
+  const bool in = b >= map.low && b < map.high;
+  const RowSource &x = map.inside, &y = map.outside;
+  const void* data = in ? x.data : y.data;
+  if (!data) return nullptr;
+  const int64_t at =
+      (in ? x.base : y.base) + a * (in ? x.a : y.a) + b * (in ? x.b : y.b) + c * (in ? x.c : y.c);
+  return static_cast<const T*>(data) + quotient(at, unit);
 }
 
 // Elements of one size, whatever their meaning; Unit holds `unit` of them.
