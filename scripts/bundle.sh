@@ -8,7 +8,7 @@ tests=
 [ "${1:-}" = --tests ] && { tests=1; shift; }
 [ $# -eq 2 ] || { sed -n '2,4s/^# //p' "$0" >&2; exit 2; }
 build=$1 out=$(realpath -m "$2")
-limit_mib=60
+limit_mib=64
 [ -x "$build/bin/vitrine" ] || { echo "error: $build/bin/vitrine is not there; scripts/build.sh $build" >&2; exit 1; }
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT

@@ -59,7 +59,7 @@ struct Bench {
     }
     built = build_model(section, build);
     EngineOptions engine_options;
-    if (options.device == "cuda") {
+    if (options.device == "gpu") {
       engine_options.execution = gpu_execution(rank_environment().local_rank);
     }
     Strategy& strategy = engine_options.strategy;

@@ -41,7 +41,7 @@ int bench_operations(const std::string& only, bool json) {
 
 void add_bench(CLI::App& app, CommandAction& action, const CommandLine& line) {
   struct Arguments {
-    std::string name, op, device = "cpu";
+    std::string name, op;
     BenchOptions options;
   };
   auto a = std::make_shared<Arguments>();
@@ -62,9 +62,6 @@ void add_bench(CLI::App& app, CommandAction& action, const CommandLine& line) {
   command->add_option("--steps", a->options.steps)->capture_default_str();
   command->add_option("--pairs", a->options.pairs, "Of recorder")->capture_default_str();
   command->add_option("--micro-batch", a->options.micro_batch);
-  command->add_option("--device", a->options.device, "Of step")
-      ->check(CLI::IsMember({"cpu", "cuda"}))
-      ->capture_default_str();
   command->add_option("--dtype", a->options.dtype, "Of step: f32, bf16, f16")
       ->capture_default_str();
   command->add_option("--gradient-dtype", a->options.gradient_dtype, "Of step: f32, bf16")
@@ -77,7 +74,7 @@ void add_bench(CLI::App& app, CommandAction& action, const CommandLine& line) {
   command->add_option("--loss-chunk-rows", a->options.loss_chunk_rows, "Of step, for decoders");
   command->add_flag("--recompute", a->options.recompute, "Of step: full recomputation");
   command->add_option("--op", a->op, "Of ops: only this operation");
-  command->add_option("--device", a->device, "Of ops: cpu or gpu")
+  command->add_option("--device", a->options.device, "Of ops and step: cpu or gpu")
       ->check(CLI::IsMember({"cpu", "gpu"}))
       ->capture_default_str();
   command->add_flag("--json", a->options.json);
@@ -85,7 +82,7 @@ void add_bench(CLI::App& app, CommandAction& action, const CommandLine& line) {
   command->callback([a, &action, &line] {
     action = [a, &line] {
       if (a->name == "zero") return bench_zero(a->options);
-      if (a->name == "ops" && a->device == "gpu") return bench_gpu(a->op, a->options.json);
+      if (a->name == "ops" && a->options.device == "gpu") return bench_gpu(a->op, a->options.json);
       if (a->name == "ops") return bench_operations(a->op, a->options.json);
       if (a->name == "step") return bench_step(a->options, line);
       if (a->name == "plan") return bench_plan(a->options);

@@ -99,9 +99,8 @@ void add_train(CLI::App& app, CommandAction& action, const CommandLine& line) {
       ->check(CLI::PositiveNumber);
   command->add_option(
       "--set", arguments->sets, "Override one key, e.g. train.steps=50 (repeatable)");
-  command
-      ->add_option("--device", arguments->device, "cpu or cuda (one GPU a rank); as train.device")
-      ->check(CLI::IsMember({"cpu", "cuda"}));
+  command->add_option("--device", arguments->device, "cpu or gpu (one a rank); as train.device")
+      ->check(CLI::IsMember({"cpu", "gpu"}));
   command->add_option(
       "--run", arguments->run_folder, "Run folder (default: runs/<name of the file>)");
   command->add_flag(

@@ -46,7 +46,7 @@ struct RolloutPhase {
 struct TrainConfig {
   int64_t steps = 0;           // one of the two is given
   double seconds = 0;          // time budget
-  std::string device = "cpu";  // or "cuda": one GPU a rank
+  std::string device = "cpu";  // or "gpu": one a rank
   uint64_t seed = 0;
   int64_t log_every = 10, eval_every = 0, eval_batches = 8;
   double timeout_seconds = 300;  // a collective that takes longer ends the run

@@ -136,8 +136,9 @@ TrainConfig read_train(const Json& section, const DeepSpeedSettings& settings) {
     throw ConfigError("train: give either steps or seconds (a time budget), over 0");
   }
   train.device = in.text("device", train.device);
-  if (train.device != "cpu" && train.device != "cuda") {
-    throw ConfigError("train.device: cpu or cuda, got \"" + train.device + "\"");
+  if (train.device == "cuda") train.device = "gpu";
+  if (train.device != "cpu" && train.device != "gpu") {
+    throw ConfigError("train.device: cpu or gpu, got \"" + train.device + "\"");
   }
   train.seed = static_cast<uint64_t>(in.integer("seed", 0, 0, INT64_MAX));
   const bool own_schedule = read_schedule(in, train.schedule);

@@ -23,7 +23,7 @@ double seconds_since(int64_t ns) { return static_cast<double>(now_ns() - ns) * 1
 
 EngineOptions engine_options(const RunConfig& config) {
   EngineOptions options;
-  if (config.train.device == "cuda") {
+  if (config.train.device == "gpu") {
     options.execution = gpu_execution(rank_environment().local_rank);
   }
   options.strategy = config.strategy;

@@ -121,8 +121,8 @@ void gather_rows(const GradView& to,
   }
   dispatch_float(dtype, op, [&]<typename T>() {
     const Gather<T> f{map, length, static_cast<Wide<T>>(factor), gradient_to<T>(to, dtype, op)};
-    const bool wide =
-        length % kVector<T> == 0 && aligned_to(16, {f.to.data, map.inside.data, map.outside.data});
+    const bool wide = divides(kVector<T>, map, length) &&
+                      aligned_to(16, {f.to.data, map.inside.data, map.outside.data});
     map_elements<T>(f, to.view.elements(), wide, op);
   });
 }
