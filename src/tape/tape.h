@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -70,9 +69,13 @@ struct TapeBindings {
   std::span<const GradView> dinputs, dparameters;  // null = not wanted
 };
 
-// Told of every operation that a replay ran. `backward` nodes come in reverse order.
-using OpObserver =
-    std::function<void(const TapeNode&, bool backward, int64_t start_ns, int64_t end_ns)>;
+// Told of every operation that a replay issues. `backward` nodes come in reverse order.
+class OpObserver {
+ public:
+  virtual ~OpObserver() = default;
+  virtual void begins(const TapeNode&, bool /*backward*/) {}
+  virtual void ended(const TapeNode& node, bool backward, int64_t start_ns, int64_t end_ns) = 0;
+};
 
 class Tape {
  public:
@@ -95,16 +98,10 @@ class Tape {
   // The same operations on the same slots: replaying either gives the same.
   bool same_operations(const Tape& other) const;
 
-  void forward(const Backend& backend,
-               const TapeBindings& bindings,
-               const OpObserver* observer) const;
+  void forward(const Backend& backend, const TapeBindings& bindings, OpObserver* observer) const;
   // Runs again only what backward reads and no port still holds; fills bindings.saved.
-  void recompute(const Backend& backend,
-                 const TapeBindings& bindings,
-                 const OpObserver* observer) const;
-  void backward(const Backend& backend,
-                const TapeBindings& bindings,
-                const OpObserver* observer) const;
+  void recompute(const Backend& backend, const TapeBindings& bindings, OpObserver* observer) const;
+  void backward(const Backend& backend, const TapeBindings& bindings, OpObserver* observer) const;
 
   // Sums over the nodes.
   Cost forward_cost() const;
@@ -115,7 +112,7 @@ class Tape {
   friend class TapeBuilder;
   void plan();
   bool read_in_backward(int slot) const;
-  void run_node(size_t node, const Backend&, const TapeBindings&, const OpObserver*) const;
+  void run_node(size_t node, const Backend&, const TapeBindings&, OpObserver*) const;
   TensorView view(int slot, const TapeBindings& bindings) const;
 
   std::vector<TapeNode> nodes_;

@@ -208,7 +208,9 @@ class Trainer {
     const std::string path =
         options_.run_folder + "/trace/rank" + std::to_string(rank_) +
         (result_.traces.empty() ? "" : "." + std::to_string(result_.traces.size())) + ".json.gz";
-    write_chrome_trace(recorder_->take(), path);
+    RankTimeline timeline = recorder_->take();
+    engine_->add_gpu_records(timeline);
+    write_chrome_trace(timeline, path);
     result_.traces.push_back(path);
   }
 
