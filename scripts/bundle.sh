@@ -22,7 +22,7 @@ add_program() {  # program, folder of its wrapper
 #!/bin/sh
 here=$(cd "$(dirname "$(readlink -f "$0")")/.." && pwd)
 cuda=${CUDA_HOME:-/usr/local/cuda}
-export LD_LIBRARY_PATH="$here/lib:$cuda/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$here/lib:$cuda/lib64"
 export VITRINE_BIN="${VITRINE_BIN:-$here/bin/vitrine}"
 exec "$here/lib/bin/$(basename "$0")" "$@"
 WRAPPER

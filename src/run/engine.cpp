@@ -66,6 +66,16 @@ std::string agreed_text(const OptimizerConfig& o) {
                 o.clip);
 }
 
+// Blocks that shared a tape share its replacement.
+void drop_workspaces(Graph& graph) {
+  std::map<const Tape*, std::shared_ptr<const Tape>> replaced;
+  for (GraphBlock& block : graph.blocks) {
+    std::shared_ptr<const Tape>& without = replaced[block.tape.get()];
+    if (!without) without = std::make_shared<const Tape>(block.tape->without_workspaces());
+    block.tape = without;
+  }
+}
+
 EngineOptions with_execution(EngineOptions options) {
   if (!options.execution.device) options.execution = cpu_execution();
   return options;
@@ -101,6 +111,7 @@ int Engine::add_variant(Model model, const BatchTypes& batch) {
     throw ConfigError("a variant of a model must own the same parameters as the model");
   }
   v.graph = compile_graph(v.model, v.table, batch, options_.strategy);
+  if (options_.execution.backend->brings_workspace()) drop_workspaces(v.graph);
   v.schedule = build_schedule(v.graph, options_.strategy, place_.rank);
   v.eval_strategy = options_.strategy;
   v.eval_strategy.accumulation = 1;

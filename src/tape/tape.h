@@ -95,6 +95,8 @@ class Tape {
   bool runs_again(size_t n) const { return recompute_nodes_[n]; }
   // The shapes and dtypes that a node's operation was given.
   std::vector<TensorType> input_types(const TapeNode& node) const;
+  // The same tape for a backend that brings its own scratch: none is laid out for operations.
+  Tape without_workspaces() const;
   // The same operations on the same slots: replaying either gives the same.
   bool same_operations(const Tape& other) const;
 
