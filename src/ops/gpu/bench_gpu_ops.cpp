@@ -2,7 +2,9 @@
 #include "ops/gpu/bench_gpu_ops.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <map>
 #include <memory>
 
 #include "core/device.h"
@@ -195,10 +197,26 @@ class Operands {
   std::vector<GradView> din_;
 };
 
+// Bandwidths of copies by size, each measured once.
+class Copies {
+ public:
+  double gbps(double bytes) {
+    const double step = 1 << 20;
+    const auto size = static_cast<size_t>(std::clamp(std::round(bytes / step), 1.0, 2048.0) * step);
+    double& known = known_[size];
+    if (known == 0) known = gpu::copy_bandwidth(size) * 1e-9;
+    return known;
+  }
+
+ private:
+  std::map<size_t, double> known_;
+};
+
 void time_case(Device& device,
                const Pattern& pattern,
                const GpuOpCase& c,
                int samples,
+               Copies& copies,
                std::vector<GpuOpTiming>& timings) {
   const OpDef& op = find_op(c.op);
   const auto types = Operands::types_of(c);
@@ -222,7 +240,8 @@ void time_case(Device& device,
                        backward,
                        ns,
                        cost.bytes / ns,
-                       cost.matmul ? cost.flops / ns * 1e-3 : 0});
+                       cost.matmul ? cost.flops / ns * 1e-3 : 0,
+                       copies.gbps(cost.bytes)});
   }
   device.synchronize();
 }
@@ -235,11 +254,12 @@ std::vector<GpuOpTiming> bench_gpu_ops(const GpuBenchOptions& options) {
   device->enter_lane(0);
   const Pattern pattern(*device);
   std::vector<GpuOpTiming> timings;
+  Copies copies;
   for (const auto& cases : {language_cases(), world_cases()}) {
     for (const GpuOpCase& c : cases) {
       if (!options.only.empty() && c.op != options.only) continue;
       if (!gpu_backend().has(c.op)) continue;
-      time_case(*device, pattern, c, std::max(1, options.samples), timings);
+      time_case(*device, pattern, c, std::max(1, options.samples), copies, timings);
     }
   }
   device->synchronize();
