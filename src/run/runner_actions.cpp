@@ -131,6 +131,7 @@ void Runner::run_forward(const Action& action, int32_t lane) {
   bindings.saved = activations_.allocate_saved(action.block, micro);
   bindings.scratch = scratch_.data();
   bindings.device = execution_.device.get();
+  bindings.forward_only = !keep;
   const OpObserver watch = observer(action, lane);
   block.tape->forward(
       *execution_.backend, bindings, recorder_ && recorder_->wants_operations() ? &watch : nullptr);
