@@ -107,7 +107,7 @@ class HeadBlock : public Block {
     return format("decoder.head eps%.17g chunk%lld%s%s",
                   c_.rms_eps,
                   static_cast<long long>(c_.loss_chunk_rows),
-                  c_.loss_gradient_in_forward ? " gradient" : "",
+                  gradient_in_forward() ? " gradient" : "",
                   c_.with_hidden ? " hidden" : "");
   }
   void declare(ParameterList& p) const override {
@@ -127,11 +127,13 @@ class HeadBlock : public Block {
                                          tape.parameter("weight"),
                                          tape.input("targets"),
                                          c_.loss_chunk_rows,
-                                         c_.loss_gradient_in_forward));
+                                         gradient_in_forward()));
     if (c_.with_hidden) tape.output("hidden", last.normed);
   }
 
  private:
+  bool gradient_in_forward() const { return c_.loss_gradient_in_forward && c_.loss_chunk_rows > 0; }
+
   DecoderConfig c_;
 };
 

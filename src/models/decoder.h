@@ -23,9 +23,9 @@ struct DecoderConfig {
   // Standard deviation of starting weights; wo and w_down get it divided by sqrt(2 layers).
   double init_std = 0.02;
   int64_t loss_chunk_rows = 0;  // rows of logits alive at once in the loss; 0 = all
-  // The loss's gradients are made in forward, from each chunk while it is there: no logits twice,
-  // for an f32 gradient of the head kept until backward.
-  bool loss_gradient_in_forward = false;
+  // Where the loss is in chunks, its gradients are made in forward, from each chunk while it is
+  // there: no logits twice, for an f32 gradient of the head kept until backward.
+  bool loss_gradient_in_forward = true;
   // Not part of a run file: the head also gives its normed input, result "hidden" [B, T, D], from
   // which whoever samples computes the logits of single positions.
   bool with_hidden = false;

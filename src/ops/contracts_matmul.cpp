@@ -154,7 +154,8 @@ std::vector<OpDef> matmul_ops() {
        0,
        infer_linear_cross_entropy,
        linear_cross_entropy_forward_cost,
-       linear_cross_entropy_backward_cost},
+       linear_cross_entropy_backward_cost,
+       0b1000},  // dw: without it neither gradient is made
       {"embedding",
        2,
        2,

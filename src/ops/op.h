@@ -65,6 +65,9 @@ struct OpDef {
   OpSignature (*infer)(const Attrs&, std::span<const TensorType> in) = nullptr;
   Cost (*forward_cost)(const Attrs&, std::span<const TensorType> in) = nullptr;
   Cost (*backward_cost)(const Attrs&, std::span<const TensorType> in) = nullptr;
+  // Saved tensors that forward takes null views for where no backward follows it (evaluation, or a
+  // forward that is run again later); it then does none of the work that is for backward alone.
+  uint32_t optional_saved = 0;
 };
 
 // One call's operands. Absent optional inputs, and values that backward does not read, are null

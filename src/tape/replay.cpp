@@ -40,7 +40,10 @@ void Tape::run_node(size_t n,
   Views in, out, saved;
   for (size_t i = 0; i < node.in.size(); ++i) in[i] = view(node.in[i], bindings);
   for (size_t i = 0; i < node.out.size(); ++i) out[i] = view(node.out[i], bindings);
-  for (size_t i = 0; i < node.saved.size(); ++i) saved[i] = view(node.saved[i], bindings);
+  for (size_t i = 0; i < node.saved.size(); ++i) {
+    const bool left_out = bindings.forward_only && (node.op->optional_saved >> i & 1u);
+    if (!left_out) saved[i] = view(node.saved[i], bindings);
+  }
   OpCall call;
   call.attrs = &node.attrs;
   call.in = {in.data(), node.in.size()};

@@ -64,6 +64,8 @@ struct TapeBindings {
   void* saved = nullptr;
   void* scratch = nullptr;  // max(forward, backward) scratch bytes
   Device* device = &host_device();
+  // No backward reads what this forward leaves in `saved`.
+  bool forward_only = false;
   // Backward only. `doutputs` may be null one by one (no gradient comes in); they are overwritten.
   std::span<const TensorView> doutputs;
   std::span<const GradView> dinputs, dparameters;  // null = not wanted

@@ -1,7 +1,9 @@
-// The row of attention: cuDNN where it is the faster way, own kernels otherwise.
+// The row of attention: own kernels for short sequences, cuDNN for long ones, own kernels for what
+// neither takes.
 #include "ops/gpu/attention.h"
 
 #include "gpu/runtime.h"
+#include "ops/gpu/attention_mma.h"
 #include "ops/gpu/gradient.h"
 #include "ops/gpu/rows.h"
 
@@ -27,7 +29,7 @@ void attention_forward(const OpCall& call) {
   if (call.in[0].elements() == 0) return;
   const AttentionForward forward{
       shape_of(call), call.in[0].dtype, call.in[0].data, call.out[0].data, call.saved[0].data};
-  if (!cudnn_attention(forward)) own_attention(forward);
+  if (!short_attention(forward) && !cudnn_attention(forward)) own_attention(forward);
 }
 
 void attention_backward(const OpCall& call, Views dout, Gradients din) {
@@ -39,7 +41,7 @@ void attention_backward(const OpCall& call, Views dout, Gradients din) {
                                    dout[0].data,
                                    call.saved[0].data,
                                    din[0]};
-  if (!cudnn_attention(backward)) own_attention(backward);
+  if (!short_attention(backward) && !cudnn_attention(backward)) own_attention(backward);
 }
 
 }  // namespace

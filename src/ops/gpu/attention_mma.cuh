@@ -3,10 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 
 #include "gpu/vector.cuh"
+#include "ops/gpu/attention_tile.cuh"
 
 namespace vitrine::gpu {
+
+constexpr float kLog2E = 1.4426950408889634f;
+constexpr float kLn2 = 0.6931471805599453f;
 
 // Lane l of a warp holds, of a product of A [16, 16] and B [16, 8], with g = l / 4 and t = l % 4:
 //   A: rows g and g + 8, columns 2t, 2t + 1 and 2t + 8, 2t + 9 (two values a register)
@@ -153,6 +158,68 @@ __device__ __forceinline__ void load_own(FragmentA (&own)[kD / 16],
     own[k][2] = word(row0, r0 < rows.length, k * 16 + 8);
     own[k][3] = word(row1, r1 < rows.length, k * 16 + 8);
   }
+}
+
+__device__ __forceinline__ int lane_index() { return static_cast<int>(threadIdx.x) % VITRINE_WARP; }
+
+template <typename T>
+__device__ __forceinline__ StridedRows<T> packed_rows(
+    const PackedPlaces& s, const T* base, int64_t width, int64_t group, int64_t head) {
+  return {base + s.first_row(group) * width + head * s.d, s.inner * width, s.length};
+}
+
+// Sum or maximum over the four lanes that hold a row.
+__device__ __forceinline__ float row_sum(float x) {
+  x += __shfl_xor_sync(VITRINE_FULL_MASK, x, 1);
+  return x + __shfl_xor_sync(VITRINE_FULL_MASK, x, 2);
+}
+__device__ __forceinline__ float row_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(VITRINE_FULL_MASK, x, 1));
+  return fmaxf(x, __shfl_xor_sync(VITRINE_FULL_MASK, x, 2));
+}
+
+template <int kCount>
+__device__ __forceinline__ void clear(FragmentC (&c)[kCount]) {
+#pragma unroll
+  for (int n = 0; n < kCount; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) c[n][i] = 0;
+  }
+}
+
+template <typename D>
+__device__ __forceinline__ void put(D* place, float value, bool accumulate) {
+  if (accumulate) value += to_wide(*place);
+  *place = from_wide<D>(value);
+}
+
+// rows[first + 16, kD] (+)= factor * sum
+template <typename D, int kD>
+__device__ __forceinline__ void put_rows(D* rows,
+                                         int64_t step,
+                                         int64_t length,
+                                         int64_t first,
+                                         const FragmentC (&sum)[kD / 8],
+                                         const float (&factor)[2],
+                                         bool accumulate) {
+  const int lane = lane_index();
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int64_t r = first + lane / 4 + half * 8;
+    if (r >= length) continue;
+#pragma unroll
+    for (int n = 0; n < kD / 8; ++n) {
+      D* place = rows + r * step + n * 8 + lane % 4 * 2;
+      put(place, factor[half] * sum[n][half * 2], accumulate);
+      put(place + 1, factor[half] * sum[n][half * 2 + 1], accumulate);
+    }
+  }
+}
+
+inline bool aligned_to_16(std::initializer_list<const void*> pointers) {
+  uintptr_t all = 0;
+  for (const void* pointer : pointers) all |= reinterpret_cast<uintptr_t>(pointer);
+  return all % 16 == 0;
 }
 
 }  // namespace vitrine::gpu

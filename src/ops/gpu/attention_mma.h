@@ -1,4 +1,4 @@
-// Attention on tensor cores for short sequences: the fast part of own_attention().
+// Own attention on tensor cores: whole short heads, and the fast part of own_attention().
 #pragma once
 
 #include "ops/gpu/attention.h"
@@ -9,5 +9,9 @@ namespace vitrine::gpu {
 // is sum over d of dout * out, f32 [groups, H, L].
 bool mma_attention(const AttentionForward& call);
 bool mma_attention(const AttentionBackward& call, const float* row_sum);
+// Of these, at most 64 positions, head_dim 32 or 64, backward with as many query heads as key
+// heads, at about the speed of memory; false for others.
+bool short_attention(const AttentionForward& call);
+bool short_attention(const AttentionBackward& call);
 
 }  // namespace vitrine::gpu

@@ -134,8 +134,8 @@ bool in_forward(const OpCall& call) { return call.attrs->integer("gradient_in_fo
 
 void cross_entropy_forward(const OpCall& call) {
   Problem p(call);
-  const bool gradients = in_forward(call);
-  if (!gradients) p.logits = operand(call.saved, 2);
+  const bool gradients = in_forward(call) && call.saved[3];
+  if (!in_forward(call)) p.logits = operand(call.saved, 2);
   const Scratch scratch(p, 0);
   const GradView dx{gradients ? call.saved[2] : TensorView{}, false};
   GradView dw{gradients ? call.saved[3] : TensorView{}, false};

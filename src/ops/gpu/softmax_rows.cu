@@ -174,7 +174,7 @@ __device__ __forceinline__ float fast_exp2(float x) {
 
 // A cluster a row: each block keeps a part of the row, and the blocks exchange maximum and sum
 // through each other's shared memory.
-template <typename T>
+template <typename T, bool kGradient>
 __global__ void __launch_bounds__(kThreads, 2) softmax_cluster_kernel(T* logits,
                                                                       const int32_t* target,
                                                                       int64_t vocabulary,
@@ -249,7 +249,7 @@ __global__ void __launch_bounds__(kThreads, 2) softmax_cluster_kernel(T* logits,
   }
   const float shift = result * kLog2E;
 #pragma unroll
-  for (int i = 0; i < kKept; ++i) {
+  for (int i = 0; kGradient && i < kKept; ++i) {
     const int vector = first + i * kThreads;
     if (vector >= vectors) continue;
     Vec<T, kWidth> out;
@@ -266,7 +266,7 @@ __global__ void __launch_bounds__(kThreads, 2) softmax_cluster_kernel(T* logits,
 #endif
 }
 
-template <typename T>
+template <typename T, bool kGradient>
 void launch_clusters(const LogitRows& rows, const Faults& faults, int blocks) {
   cudaLaunchConfig_t config{};
   cudaLaunchAttribute attribute{};
@@ -279,7 +279,7 @@ void launch_clusters(const LogitRows& rows, const Faults& faults, int blocks) {
   config.attrs = &attribute;
   config.numAttrs = 1;
   VITRINE_GPU_CHECK(cudaLaunchKernelEx(&config,
-                                       softmax_cluster_kernel<T>,
+                                       softmax_cluster_kernel<T, kGradient>,
                                        static_cast<T*>(rows.logits),
                                        rows.target,
                                        rows.vocabulary,
@@ -302,6 +302,21 @@ int cluster_blocks(const LogitRows& rows) {
   }
 #endif
   return 0;
+}
+
+// False where rows are not of the form for clusters. The loss has the same bits with and without
+// the gradient.
+template <bool kGradient>
+bool in_clusters(const LogitRows& rows) {
+  const int blocks = cluster_blocks(rows);
+  if (blocks == 0) return false;
+#ifdef VITRINE_GPU_CLUSTERS
+  if (rows.rows == 0) return true;
+  const Faults faults{fault_slot(), fault_operation("linear_cross_entropy")};
+  rows.dtype == DType::kBF16 ? launch_clusters<__nv_bfloat16, kGradient>(rows, faults, blocks)
+                             : launch_clusters<__half, kGradient>(rows, faults, blocks);
+#endif
+  return true;
 }
 
 template <bool kStatistics, bool kGradient>
@@ -356,22 +371,16 @@ __global__ void loss_scales_kernel(const W* dloss, const W* count, W* scales) {
 
 }  // namespace
 
-void softmax_statistics(const LogitRows& rows) { launch_rows<true, false>(rows, nullptr); }
+void softmax_statistics(const LogitRows& rows) {
+  if (!in_clusters<false>(rows)) launch_rows<true, false>(rows, nullptr);
+}
 
 void softmax_gradient(const LogitRows& rows, const void* factor) {
   launch_rows<false, true>(rows, factor);
 }
 
 void softmax_loss_and_gradient(const LogitRows& rows) {
-  if (rows.rows == 0) return;
-#ifdef VITRINE_GPU_CLUSTERS
-  if (const int blocks = cluster_blocks(rows)) {
-    const Faults faults{fault_slot(), fault_operation("linear_cross_entropy")};
-    return rows.dtype == DType::kBF16 ? launch_clusters<__nv_bfloat16>(rows, faults, blocks)
-                                      : launch_clusters<__half>(rows, faults, blocks);
-  }
-#endif
-  launch_rows<true, true>(rows, nullptr);
+  if (!in_clusters<true>(rows)) launch_rows<true, true>(rows, nullptr);
 }
 
 void mean_loss(DType dtype,

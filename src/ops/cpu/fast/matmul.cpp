@@ -186,7 +186,7 @@ void linear_cross_entropy_forward(const OpCall& call) {
     const LogitBlock block = block_at(call, first, std::min(step, rows - first));
     make_logits(call, block, first);
     losses_of(block, row_loss + first);
-    if (!gradient_in_forward(call)) continue;
+    if (!gradient_in_forward(call) || !call.saved[3]) continue;
     logits_to_gradient(block, 1.0f);
     input_gradient(call, block, first, {call.saved[2], false}, 1.0f);
     const TensorView& dw = call.saved[3];

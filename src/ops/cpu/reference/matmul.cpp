@@ -115,7 +115,7 @@ void linear_cross_entropy_forward(const OpCall& call) {
   store(call.saved[0], lse);
   store(call.saved[1], {count});
   store(call.out[0], {count > 0 ? loss / count : 0.0});
-  if (!gradient_in_forward(call)) return;
+  if (!gradient_in_forward(call) || !call.saved[3]) return;
   const HeadGradients gradients = head_gradients(call, logits, lse, 1);
   store(call.saved[2], gradients.dx);
   store(call.saved[3], gradients.dw);
