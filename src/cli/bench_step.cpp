@@ -138,6 +138,7 @@ int bench_rank(const BenchOptions& options, World* world) {
                   {"ranks", world ? world->size() : 1},
                   {"stage", options.stage},
                   {"dtype", options.dtype},
+                  {"gradient_dtype", options.gradient_dtype},
                   {"micro_batch", bench.micro_batch},
                   {"accumulation", options.accumulation},
                   {"threads", compute_threads()},

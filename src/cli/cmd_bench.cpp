@@ -60,6 +60,9 @@ void add_bench(CLI::App& app, CommandAction& action, const CommandLine& line) {
       ->capture_default_str();
   command->add_option("--size", a->options.size, "Size of the model")->capture_default_str();
   command->add_option("--steps", a->options.steps)->capture_default_str();
+  command->add_option("--warmup", a->options.warmup, "Of step: steps before those that count")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command->add_option("--pairs", a->options.pairs, "Of recorder")->capture_default_str();
   command->add_option("--micro-batch", a->options.micro_batch);
   command->add_option("--dtype", a->options.dtype, "Of step: f32, bf16, f16")
