@@ -8,6 +8,8 @@
 #include "cli/terminal.h"
 #include "config/run_config.h"
 #include "core/error.h"
+#include "gpu/gpu.h"
+#include "plan/what_fits.h"
 #include "train/run_folder.h"
 #include "train/trainer.h"
 
@@ -64,7 +66,18 @@ int train_command(const RunConfig& config,
           options.on_progress = [&](const ProgressLine& progress) { bar.show(progress); };
           options.on_message = [&](const std::string& text) { bar.message(text); };
         }
-        const TrainResult result = train(config, options);
+        TrainResult result;
+        try {
+          result = train(config, options);
+        } catch (const OutOfMemory& error) {
+          if (config.train.device != "gpu") throw;
+          const auto index = static_cast<size_t>(rank_environment().local_rank);
+          // What the driver, the libraries' handles and cut blocks take.
+          constexpr int64_t kOverhead = int64_t{3} << 30;
+          const auto memory = static_cast<int64_t>(gpu_devices().at(index).memory_bytes);
+          throw OutOfMemory(error.what() +
+                            ("\n" + what_fits_text(config, ranks, memory - kOverhead)));
+        }
         bar.finish();
         // Every rank's trace must be on disk before the page is made.
         if (world && world->size() > 1) {

@@ -34,6 +34,7 @@ Json train_json(const TrainConfig& train) {
   if (train.steps > 0) json["steps"] = train.steps;
   if (train.seconds > 0) json["seconds"] = train.seconds;
   json["device"] = train.device;
+  json["tf32"] = train.tf32;
   json["deterministic"] = train.deterministic;
   json["seed"] = train.seed;
   json["log_every"] = train.log_every;

@@ -184,6 +184,35 @@ StepInput Engine::make_input(double progress) {
   return input;
 }
 
+// Backward carries what is not finite from the block where it arose to all before it, forward to
+// all after it: so the last block with such gradients, and whether all have them, tell most.
+std::string Engine::where_not_finite() {
+  StepMath& math = *options_.execution.math;
+  std::string last;
+  int bad = 0, looked_at = 0;
+  const ParameterTable& table = store_->table();
+  for (int u = 0; u < static_cast<int>(table.units.size()); ++u) {
+    const Unit& unit = table.units[static_cast<size_t>(u)];
+    if (!store_->local(u) || unit.frozen || store_->shard(u).size() == 0) continue;
+    math.begin();
+    const ShardRange range = store_->shard(u);
+    math.add_squares(
+        store_->reduced_gradient(u), options_.strategy.gradient_dtype, range.begin, range.end);
+    math.message(0);
+    math.combine(1, {});
+    ++looked_at;
+    if (!math.sums().overflow) continue;
+    ++bad;
+    last = unit.name;
+  }
+  if (bad == 0) return "";
+  return format("; on rank %d %d of %d blocks have gradients that are not finite, the last is %s",
+                place_.rank,
+                bad,
+                looked_at,
+                last.c_str());
+}
+
 StepReport Engine::conclude(const StepInput& input, const StepOutput& output) {
   StepReport report;
   report.step = steps_done_++;
@@ -204,11 +233,12 @@ StepReport Engine::conclude(const StepInput& input, const StepOutput& output) {
   } else if (bad_in_a_row_ >= options_.max_bad_steps) {
     throw NumericError(
         format("the gradients were not finite in %lld steps in a row (the last is step %lld, "
-               "loss %g): lower the learning rate or clip gradients, and look at the data "
+               "loss %g%s): lower the learning rate or clip gradients, and look at the data "
                "for values that are not finite",
                static_cast<long long>(bad_in_a_row_),
                static_cast<long long>(report.step),
-               output.loss));
+               output.loss,
+               where_not_finite().c_str()));
   }
   return report;
 }

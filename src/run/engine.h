@@ -109,6 +109,7 @@ class Engine {
 
   void check_agreement();
   void follow_recorder(Runner& runner);
+  std::string where_not_finite();
   StepInput make_input(double progress);
   StepReport conclude(const StepInput& input, const StepOutput& output);
   Runner& runner(int variant);

@@ -15,6 +15,7 @@
 #include "ops/gpu/precision.h"
 #include "timeline/chrome_writer.h"
 #include "train/datasets.h"
+#include "train/gpu_counters.h"
 #include "train/run_folder.h"
 
 namespace vitrine {
@@ -26,6 +27,7 @@ EngineOptions engine_options(const RunConfig& config) {
   EngineOptions options;
   if (config.train.device == "gpu") {
     gpu::set_deterministic(config.train.deterministic);
+    gpu::set_tf32(config.train.tf32);
     options.execution = gpu_execution(rank_environment().local_rank);
   }
   options.strategy = config.strategy;
@@ -118,6 +120,9 @@ class Trainer {
       recorder.repeat = config_.train.trace.repeat;
       recorder.operations = config_.train.trace.operations;
       recorder_ = std::make_unique<Recorder>(rank_, ranks_, recorder);
+      if (config_.train.device == "gpu") {
+        counters_ = std::make_unique<GpuCounters>(*recorder_, rank_environment().local_rank);
+      }
     }
     for (const int64_t unroll : unrolls) {
       build.rollout_steps = unroll;
@@ -319,6 +324,7 @@ class Trainer {
   int rank_, ranks_;
   RunData data_;
   std::unique_ptr<Recorder> recorder_;
+  std::unique_ptr<GpuCounters> counters_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<BatchLoader> loader_;
   std::unique_ptr<MetricsWriter> metrics_;
