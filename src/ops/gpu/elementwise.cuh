@@ -31,8 +31,9 @@ struct Divisor {
   int shift = 0;
 
   Divisor() = default;
-  Divisor(int64_t d) : value(d) {  // at least 1
-    if (d >> 31 != 0) {            // of numbers that are all smaller
+  Divisor(int64_t d) : value(d) {
+    if (d < 1) return;   // sizes of nothing, by which nothing is divided
+    if (d >> 31 != 0) {  // of numbers that are all smaller
       magic = 0, shift = 31;
       return;
     }

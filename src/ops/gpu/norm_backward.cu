@@ -193,15 +193,16 @@ __global__ void __launch_bounds__(most_threads(kPieces), kPieces == 1 ? 2 : 1)
 
 // One row a warp, which nothing then makes wait for another: x, dy and d sum of a row in registers,
 // and with them the sums of the parameters' gradients. Blocks stay; each ends with one row of them.
-constexpr int warp_row_threads(int pieces, bool centred) {
-  return pieces > 6 || (pieces > 4 && centred) ? 256 : 384;
+constexpr int warp_row_threads(int pieces, bool pending, bool centred) {
+  if (pieces <= 4) return 384;
+  return centred ? 256 : pending ? 320 : 384;
 }
 
 template <typename T, int kPieces, bool kPending, bool kCentred>
-__global__ void __launch_bounds__(warp_row_threads(kPieces, kCentred), 1)
+__global__ void __launch_bounds__(warp_row_threads(kPieces, kPending, kCentred), 1)
     warp_row_kernel(const Args<T> a) {
   constexpr int kN = 16 / sizeof(T), kSums = kCentred ? 2 : 1;
-  constexpr int kWarps = warp_row_threads(kPieces, kCentred) / VITRINE_WARP;
+  constexpr int kWarps = warp_row_threads(kPieces, kPending, kCentred) / VITRINE_WARP;
   const int lane = threadIdx.x % VITRINE_WARP, warp = threadIdx.x / VITRINE_WARP;
   const int vectors = a.width / kN;
   const float count = static_cast<float>(a.width);
@@ -348,7 +349,7 @@ int64_t launch(Args<T>& a, int threads, bool parameters) {
 template <typename T, int kPieces, NormKind kKind>
 int64_t launch_warp_rows(Args<T>& a, bool parameters) {
   constexpr bool kPending = norm_pending(kKind), kCentred = norm_centred(kKind);
-  constexpr int kThreads = warp_row_threads(kPieces, kCentred);
+  constexpr int kThreads = warp_row_threads(kPieces, kPending, kCentred);
   constexpr int kWarps = kThreads / VITRINE_WARP;
   const auto kernel = warp_row_kernel<T, kPieces, kPending, kCentred>;
   int resident = 0;
