@@ -65,9 +65,16 @@ constexpr int kReduceInFlight = 4;          // for one sum; half of it for more,
 
 // partial[chunk][k][kept position]. F has State<N>, load<N>(at), and finish<N>(at, kept position,
 // state, sums[K][N]), which adds what the N elements from `at` give.
-template <int N, int K, typename W, typename F>
+// With one chunk the sums go straight to their gradients.
+template <typename T, int N, int K, typename F>
 __global__ void __launch_bounds__(kReduceLanes* kReduceRows)
-    column_partials(const F f, const ReduceShape shape, int64_t chunk, W* partial) {
+    column_partials(const F f,
+                    const ReduceShape shape,
+                    int64_t chunk,
+                    Wide<T>* partial,
+                    Wide<T> scale,
+                    const std::array<GradientTo<T>, K> to) {
+  using W = Wide<T>;
   constexpr int kColumns = kReduceLanes * N;
   constexpr int kInFlight = K == 1 ? kReduceInFlight : kReduceInFlight / 2;
   __shared__ W tree[kReduceRows][N * (kReduceLanes + 1)];
@@ -107,6 +114,11 @@ __global__ void __launch_bounds__(kReduceLanes* kReduceRows)
       W sum = 0;
       for (int row = 0; row < kReduceRows; ++row) {
         sum += tree[row][q % N * (kReduceLanes + 1) + q / N];
+      }
+      if (gridDim.y == 1) {
+        const W value[1] = {sum * scale};
+        to[k].put(first + q, value);
+        continue;
       }
       partial[(static_cast<int64_t>(blockIdx.y) * K + k) * keeps + first + q] = sum;
     }
@@ -164,11 +176,13 @@ void reduce(const F& f,
   if (!shape.columns) {
     row_partials<K><<<grid, block, 0, stream()>>>(f, shape, chunk, partial);
   } else if (vectors) {
-    column_partials<kVector<T>, K><<<grid, block, 0, stream()>>>(f, shape, chunk, partial);
+    column_partials<T, kVector<T>, K>
+        <<<grid, block, 0, stream()>>>(f, shape, chunk, partial, scale, to);
   } else {
-    column_partials<1, K><<<grid, block, 0, stream()>>>(f, shape, chunk, partial);
+    column_partials<T, 1, K><<<grid, block, 0, stream()>>>(f, shape, chunk, partial, scale, to);
   }
   check(cudaGetLastError(), op, __FILE__, __LINE__);
+  if (shape.columns && chunks == 1) return;
   sum_columns<T>(partial, chunks, keeps, to[0], to[K - 1], K == 2, scale);
 }
 
