@@ -193,9 +193,9 @@ __global__ void __launch_bounds__(most_threads(kPieces), kPieces == 1 ? 2 : 1)
 
 // One row a warp, which nothing then makes wait for another: x, dy and d sum of a row in registers,
 // and with them the sums of the parameters' gradients. Blocks stay; each ends with one row of them.
+// Threads are multiples of 128, so that the four schedulers share the registers evenly.
 constexpr int warp_row_threads(int pieces, bool pending, bool centred) {
-  if (pieces <= 4) return 384;
-  return centred ? 256 : pending ? 320 : 384;
+  return pieces > 4 && (pending || centred) ? 256 : 384;
 }
 
 template <typename T, int kPieces, bool kPending, bool kCentred>
