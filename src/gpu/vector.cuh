@@ -64,6 +64,19 @@ __device__ __forceinline__ void store(T* at, const Vec<T, N>& value) {
   *reinterpret_cast<Vec<T, N>*>(at) = value;
 }
 
+// Keeps a value packed: what was made of it before, such as its conversion to float, is made again
+// after this instead of filling registers until then.
+template <typename T, int N>
+__device__ __forceinline__ void stay_packed(Vec<T, N>& value) {
+  if constexpr (sizeof(Vec<T, N>) % 4 == 0 && sizeof(T) == 2) {
+    auto* words = reinterpret_cast<uint32_t*>(&value);
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(sizeof(Vec<T, N>) / 4); ++i) {
+      asm volatile("" : "+r"(words[i]));
+    }
+  }
+}
+
 // As load() and store(), of data that nothing reads again soon: it leaves the caches first.
 template <int N, typename T>
 __device__ __forceinline__ Vec<T, N> load_once(const T* at) {

@@ -12,7 +12,8 @@ namespace {
 // Place in y of an element of x; group 0 is the innermost, stride 0: y does not have it.
 struct Places {
   int groups = 0;
-  int64_t size[Shape::kMaxRank] = {}, stride[Shape::kMaxRank] = {};
+  Divisor size[Shape::kMaxRank];
+  int64_t stride[Shape::kMaxRank] = {};
 
   __device__ __forceinline__ int64_t at(int64_t i) const {
     int64_t place = 0;
@@ -21,7 +22,7 @@ struct Places {
     for (int g = 0; g < Shape::kMaxRank; ++g) {
       if (g + 1 >= groups) return place + i * stride[g];
       const int64_t outer = quotient(i, size[g]);
-      place += (i - outer * size[g]) * stride[g];
+      place += (i - outer * size[g].value) * stride[g];
       i = outer;
     }
     return place;
@@ -39,7 +40,7 @@ Places places_of(const Shape& x, int64_t dims) {
       places.size[places.groups] = 1;
       places.stride[places.groups++] = kept ? stride : 0;
     }
-    places.size[places.groups - 1] *= x[i];
+    places.size[places.groups - 1] = places.size[places.groups - 1].value * x[i];
     if (kept) stride *= x[i];
     before = kept;
   }
@@ -80,8 +81,8 @@ void add_broadcast_forward(const OpCall& call) {
     const auto run = [&]<bool Columns>() {
       const AddBroadcast<T, Columns> f{
           x.as<const T>(), call.in[1].as<const T>(), call.out[0].as<T>(), places};
-      const bool wide =
-          aligned_to(16, {f.x, f.sum, Columns ? f.y : nullptr}) && places.size[0] % kVector<T> == 0;
+      const bool wide = aligned_to(16, {f.x, f.sum, Columns ? f.y : nullptr}) &&
+                        places.size[0].value % kVector<T> == 0;
       map_elements<T>(f, x.elements(), wide, "add_broadcast");
     };
     columns ? run.template operator()<true>() : run.template operator()<false>();
@@ -109,7 +110,7 @@ template <typename T>
 struct GatedForward {
   const T *z, *gain, *offset;
   T* y;
-  int64_t channels;
+  Divisor channels;
 
   template <int N>
   struct State {
@@ -117,7 +118,7 @@ struct GatedForward {
   };
   template <int N>
   __device__ __forceinline__ State<N> load(int64_t at) const {
-    const int64_t c = at - quotient(at, channels) * channels;
+    const int64_t c = at - quotient(at, channels) * channels.value;
     return {gpu::load<N>(z + at), gpu::load<N>(gain + c), gpu::load<N>(offset + c)};
   }
   template <int N>
@@ -141,7 +142,8 @@ void gated_forward(const OpCall& call) {
                             offset.as<const T>(),
                             call.out[0].as<T>(),
                             z.shape[-1]};
-    const bool wide = aligned_to(16, {f.z, f.gain, f.offset, f.y}) && f.channels % kVector<T> == 0;
+    const bool wide =
+        aligned_to(16, {f.z, f.gain, f.offset, f.y}) && f.channels.value % kVector<T> == 0;
     map_elements<T>(f, z.elements(), wide, "gated_sigmoid");
   });
 }

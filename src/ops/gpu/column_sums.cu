@@ -1,19 +1,54 @@
 // Sums of the columns of partial[blocks, columns].
 //
-// Bytes: 4 blocks columns read, mostly from L2 where they were just written: 660 blocks of 1536
-// columns are 4 MB, a few microseconds. A block takes 32 columns, a warp of it every 32nd row.
+// Bytes: 4 blocks columns read, mostly from L2 where they were just written: 132 blocks of 1536
+// columns are 0.8 MB, two microseconds of latency. A block takes 32 columns, a warp of it every
+// 32nd row; few rows are added by one thread a column.
 #include "ops/gpu/column_sums.cuh"
 
 namespace vitrine::gpu {
 namespace {
 
 constexpr int kColumns = 32, kRows = 32;
+constexpr int kFew = 32;  // rows
+constexpr int kFewThreads = 128;
+
+// Column `own` of all: the first `width` belong to one gradient, the next to the other.
+template <typename T>
+__device__ __forceinline__ void put_sum(int64_t own,
+                                        int64_t width,
+                                        Wide<T> sum,
+                                        const GradientTo<T>& first,
+                                        const GradientTo<T>& second) {
+  const Wide<T> value[1] = {sum};
+  if (own < width) {
+    first.put(own, value);
+  } else {
+    second.put(own - width, value);
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kFewThreads) sum_few_kernel(const Wide<T>* partial,
+                                                              int blocks,
+                                                              int64_t width,
+                                                              int64_t columns,
+                                                              Wide<T> scale,
+                                                              GradientTo<T> first,
+                                                              GradientTo<T> second) {
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * kFewThreads + threadIdx.x;
+  if (column >= columns) return;
+  Wide<T> sum = 0;
+#pragma unroll 8
+  for (int b = 0; b < blocks; ++b) sum += partial[b * columns + column];
+  put_sum(column, width, sum * scale, first, second);
+}
 
 template <typename T>
 __global__ void __launch_bounds__(kColumns* kRows) sum_columns_kernel(const Wide<T>* partial,
                                                                       int64_t blocks,
                                                                       int64_t width,
                                                                       int64_t columns,
+                                                                      Wide<T> scale,
                                                                       GradientTo<T> first,
                                                                       GradientTo<T> second) {
   using W = Wide<T>;
@@ -22,20 +57,15 @@ __global__ void __launch_bounds__(kColumns* kRows) sum_columns_kernel(const Wide
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kColumns + x;
   W sum = 0;
   if (column < columns) {
-#pragma unroll 4
+#pragma unroll 8
     for (int64_t b = y; b < blocks; b += kRows) sum += partial[b * columns + column];
   }
   part[y][x] = sum;
   __syncthreads();
   // Warp y now holds column y of the tile, one row a lane.
-  const W value[1] = {warp_sum(part[x][y])};
+  sum = warp_sum(part[x][y]);
   const int64_t own = static_cast<int64_t>(blockIdx.x) * kColumns + y;
-  if (x != 0 || own >= columns) return;
-  if (own < width) {
-    first.put(own, value);
-  } else {
-    second.put(own - width, value);
-  }
+  if (x == 0 && own < columns) put_sum(own, width, sum * scale, first, second);
 }
 
 }  // namespace
@@ -46,17 +76,26 @@ void sum_columns(const Wide<T>* partial,
                  int64_t width,
                  const GradientTo<T>& first,
                  const GradientTo<T>& second,
-                 bool both) {
+                 bool both,
+                 Wide<T> scale) {
   const int64_t columns = both ? 2 * width : width;
+  if (columns == 0) return;
+  if (blocks <= kFew) {
+    const auto grid = static_cast<unsigned>((columns + kFewThreads - 1) / kFewThreads);
+    sum_few_kernel<T><<<grid, kFewThreads, 0, stream()>>>(
+        partial, static_cast<int>(blocks), width, columns, scale, first, second);
+    VITRINE_GPU_LAUNCHED("sum_columns");
+    return;
+  }
   const auto grid = static_cast<unsigned>((columns + kColumns - 1) / kColumns);
-  sum_columns_kernel<T>
-      <<<grid, kColumns * kRows, 0, stream()>>>(partial, blocks, width, columns, first, second);
+  sum_columns_kernel<T><<<grid, kColumns * kRows, 0, stream()>>>(
+      partial, blocks, width, columns, scale, first, second);
   VITRINE_GPU_LAUNCHED("sum_columns");
 }
 
 #define VITRINE_INSTANCE(T)     \
   template void sum_columns<T>( \
-      const Wide<T>*, int64_t, int64_t, const GradientTo<T>&, const GradientTo<T>&, bool)
+      const Wide<T>*, int64_t, int64_t, const GradientTo<T>&, const GradientTo<T>&, bool, Wide<T>)
 VITRINE_INSTANCE(float);
 VITRINE_INSTANCE(double);
 VITRINE_INSTANCE(__nv_bfloat16);

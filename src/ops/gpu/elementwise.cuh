@@ -23,6 +23,31 @@ __device__ __forceinline__ int64_t quotient(int64_t n, int64_t d) {
   return n / d;
 }
 
+// A divisor known at launch: a multiplication and a shift for numbers below 2^31 (Granlund and
+// Montgomery, "Division by invariant integers using multiplication", PLDI 1994).
+struct Divisor {
+  int64_t value = 1;
+  uint32_t magic = 1;
+  int shift = 0;
+
+  Divisor() = default;
+  Divisor(int64_t d) : value(d) {
+    if (d < 1) return;   // sizes of nothing, by which nothing is divided
+    if (d >> 31 != 0) {  // of numbers that are all smaller
+      magic = 0, shift = 31;
+      return;
+    }
+    while ((int64_t{1} << shift) < d) ++shift;
+    magic = static_cast<uint32_t>(
+        (((uint64_t{1} << shift) - static_cast<uint64_t>(d)) << 32) / static_cast<uint64_t>(d) + 1);
+  }
+};
+__device__ __forceinline__ int64_t quotient(int64_t n, const Divisor& d) {
+  if (n >> 31 != 0) return n / d.value;
+  const auto small = static_cast<uint32_t>(n);
+  return (__umulhi(small, d.magic) + small) >> d.shift;
+}
+
 // Destination of a gradient of values of type T; null data: not wanted.
 template <typename T>
 struct GradientTo {

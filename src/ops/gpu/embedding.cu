@@ -40,26 +40,27 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(const int32_t* ids,
                                                           const T* table,
                                                           T* y,
                                                           int64_t vectors,
-                                                          int64_t row_vectors,
+                                                          const Divisor row_vectors,
                                                           int64_t vocabulary,
                                                           Fault* fault,
                                                           int32_t operation) {
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  for (int64_t i = first; i < vectors; i += kAtOnce * stride) {
-    Vec<T, kN> value[kAtOnce];
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * (kThreads * kAtOnce) + threadIdx.x;
+  int64_t from[kAtOnce];
 #pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) {
-      if (i + u * stride >= vectors) continue;
-      int64_t row, column;
-      divide(i + u * stride, row_vectors, row, column);
-      const int64_t id = checked(ids[row], row, vocabulary, fault, operation);
-      value[u] = load<kN>(table + (id * row_vectors + column) * kN);
-    }
+  for (int u = 0; u < kAtOnce; ++u) {
+    if (i + u * kThreads >= vectors) continue;
+    int64_t row, column;
+    divide(i + u * kThreads, row_vectors, row, column);
+    from[u] = checked(ids[row], row, vocabulary, fault, operation) * row_vectors.value + column;
+  }
+  Vec<T, kN> value[kAtOnce];
 #pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) {
-      if (i + u * stride < vectors) store(y + (i + u * stride) * kN, value[u]);
-    }
+  for (int u = 0; u < kAtOnce; ++u) {
+    if (i + u * kThreads < vectors) value[u] = load<kN>(table + from[u] * kN);
+  }
+#pragma unroll
+  for (int u = 0; u < kAtOnce; ++u) {
+    if (i + u * kThreads < vectors) store(y + (i + u * kThreads) * kN, value[u]);
   }
 }
 
@@ -197,8 +198,9 @@ void embedding_forward(const OpCall& call) {
   dispatch_float(table.dtype, "embedding", [&]<typename T>() {
     const auto launch = [&]<int kN>() {
       const int64_t vectors = y.elements() / kN;
+      constexpr int64_t kBlock = kThreads * kAtOnce;
       gather_kernel<T, kN>
-          <<<blocks_for((vectors + kAtOnce - 1) / kAtOnce, kThreads, 8), kThreads, 0, stream()>>>(
+          <<<static_cast<unsigned>((vectors + kBlock - 1) / kBlock), kThreads, 0, stream()>>>(
               ids.as<const int32_t>(),
               table.as<const T>(),
               y.as<T>(),

@@ -10,7 +10,7 @@ namespace {
 
 // Which frame an element of z[B, T, S, C] is in.
 struct FrameShape {
-  int64_t time, tokens, channels;
+  Divisor time, tokens, channels;
 
   explicit FrameShape(const Shape& z) : time(z[1]), tokens(z[2]), channels(z[3]) {}
   struct Place {
@@ -18,7 +18,7 @@ struct FrameShape {
   };
   __device__ __forceinline__ Place at(int64_t i) const {
     const int64_t row = quotient(i, channels), frame = quotient(row, tokens);
-    return {row, frame - quotient(frame, time) * time};
+    return {row, frame - quotient(frame, time) * time.value};
   }
 };
 
@@ -46,20 +46,20 @@ struct DifferenceForward {
   using State = TwoFrames<T, N>;
   template <int N>
   __device__ __forceinline__ State<N> load(int64_t at) const {
-    const int64_t back = shape.at(at).frame == 0 ? 0 : shape.tokens * shape.channels;
+    const int64_t back = shape.at(at).frame == 0 ? 0 : shape.tokens.value * shape.channels.value;
     return {gpu::load<N>(z + at), gpu::load<N>(z + at - back)};
   }
   template <int N>
   __device__ __forceinline__ void finish(int64_t at, State<N> state) const {
     const auto [row, frame] = shape.at(at);
-    T* to = y + at + row * shape.channels;
+    T* to = y + at + row * shape.channels.value;
     store(to, state.own);
 #pragma unroll
     for (int j = 0; j < N; ++j) {
       const Wide<T> difference = to_wide(state.own.v[j]) - to_wide(state.other.v[j]);
       state.other.v[j] = from_wide<T>(frame == 0 ? Wide<T>(0) : difference);
     }
-    store(to + shape.channels, state.other);
+    store(to + shape.channels.value, state.other);
   }
 };
 
@@ -77,12 +77,12 @@ struct DifferenceBackward {
   template <int N>
   __device__ __forceinline__ State<N> load(int64_t at) const {
     const auto [row, frame] = shape.at(at);
-    const T* value = dy + at + row * shape.channels;
-    const T* own = value + shape.channels;
+    const T* value = dy + at + row * shape.channels.value;
+    const T* own = value + shape.channels.value;
     State<N> state{gpu::load<N>(value), no_values<T, N>(), no_values<T, N>()};
     if (frame > 0) state.own = gpu::load<N>(own);
-    if (frame + 1 < shape.time) {
-      state.next = gpu::load<N>(own + 2 * shape.tokens * shape.channels);
+    if (frame + 1 < shape.time.value) {
+      state.next = gpu::load<N>(own + 2 * shape.tokens.value * shape.channels.value);
     }
     return state;
   }

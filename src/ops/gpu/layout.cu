@@ -11,10 +11,19 @@ namespace {
 
 constexpr int kCopyInFlight = 4;
 
+// A map as kernels take it.
+struct DeviceMap : RowMap {
+  Divisor by_b, by_c;
+  DeviceMap() = default;
+  explicit DeviceMap(const RowMap& map) : RowMap(map), by_b(map.b), by_c(map.c) {}
+};
+
 // What a row becomes: where it starts in its source (null: zeros).
 template <typename T>
-__device__ __forceinline__ const T* source_row(const RowMap& map, int64_t row, int64_t unit) {
-  const int64_t ab = quotient(row, map.c), a = quotient(ab, map.b);
+__device__ __forceinline__ const T* source_row(const DeviceMap& map,
+                                               int64_t row,
+                                               const Divisor& unit) {
+  const int64_t ab = quotient(row, map.by_c), a = quotient(ab, map.by_b);
   const int64_t b = ab - a * map.b, c = row - ab * map.c;
   // Chosen number by number: a reference to either would move the map to local memory.
   const bool in = b >= map.low && b < map.high;
@@ -28,8 +37,8 @@ __device__ __forceinline__ const T* source_row(const RowMap& map, int64_t row, i
 
 // Elements of one size, whatever their meaning; Unit holds `unit` of them.
 template <typename Unit>
-__global__ void __launch_bounds__(kMapThreads)
-    copy_kernel(Unit* to, const RowMap map, int64_t units, int64_t row_units, int64_t unit) {
+__global__ void __launch_bounds__(kMapThreads) copy_kernel(
+    Unit* to, const DeviceMap map, int64_t units, const Divisor row_units, const Divisor unit) {
   const int64_t first =
       static_cast<int64_t>(blockIdx.x) * (kMapThreads * kCopyInFlight) + threadIdx.x;
   Unit values[kCopyInFlight];
@@ -39,7 +48,7 @@ __global__ void __launch_bounds__(kMapThreads)
     if (i >= units) continue;
     const int64_t row = quotient(i, row_units);
     const Unit* from = source_row<Unit>(map, row, unit);
-    values[u] = from ? from[i - row * row_units] : Unit{};
+    values[u] = from ? from[i - row * row_units.value] : Unit{};
   }
 #pragma unroll
   for (int u = 0; u < kCopyInFlight; ++u) {
@@ -51,8 +60,8 @@ __global__ void __launch_bounds__(kMapThreads)
 // Conversion, factor and accumulation on the way.
 template <typename T>
 struct Gather {
-  RowMap map;
-  int64_t length;  // of a row, in elements
+  DeviceMap map;
+  Divisor length;  // of a row, in elements
   Wide<T> factor;
   GradientTo<T> to;
 
@@ -61,8 +70,8 @@ struct Gather {
   template <int N>
   __device__ __forceinline__ State<N> load(int64_t at) const {
     const int64_t row = quotient(at, length);
-    const T* from = source_row<T>(map, row, 1);
-    if (from) return gpu::load<N>(from + (at - row * length));
+    const T* from = source_row<T>(map, row, Divisor());
+    if (from) return gpu::load<N>(from + (at - row * length.value));
     State<N> zeros;
 #pragma unroll
     for (int j = 0; j < N; ++j) zeros.v[j] = from_wide<T>(Wide<T>(0));
@@ -98,7 +107,7 @@ bool copy_by(const TensorView& to, const RowMap& map, int64_t length, const char
   constexpr int64_t kBlock = kMapThreads * kCopyInFlight;
   copy_kernel<Unit>
       <<<static_cast<unsigned>((units + kBlock - 1) / kBlock), kMapThreads, 0, stream()>>>(
-          to.as<Unit>(), map, units, length / unit, unit);
+          to.as<Unit>(), DeviceMap(map), units, length / unit, unit);
   check(cudaGetLastError(), op, __FILE__, __LINE__);
   return true;
 }
@@ -120,7 +129,8 @@ void gather_rows(const GradView& to,
     if (done) return;
   }
   dispatch_float(dtype, op, [&]<typename T>() {
-    const Gather<T> f{map, length, static_cast<Wide<T>>(factor), gradient_to<T>(to, dtype, op)};
+    const Gather<T> f{
+        DeviceMap(map), length, static_cast<Wide<T>>(factor), gradient_to<T>(to, dtype, op)};
     const bool wide = divides(kVector<T>, map, length) &&
                       aligned_to(16, {f.to.data, map.inside.data, map.outside.data});
     map_elements<T>(f, to.view.elements(), wide, op);

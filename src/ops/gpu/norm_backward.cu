@@ -6,8 +6,9 @@
 // Bytes an element: 3 storage sizes (x, dy, dx), with a pending add 4 or 5 (d sum, and both
 // d residual and d delta where both are wanted): [16384, 1536] bf16 with d sum is 201 MB, 48 us at
 // 4.17 TB/s. Blocks stay and take row after row, so that each ends with one row of partial sums of
-// the parameters' gradients (4 MB in all, mostly in L2); they live in shared memory, where each
-// thread touches its own places only. The next row is on its way while this one is reduced.
+// the parameters' gradients (a megabyte in all, in L2). Up to 192 vectors of 16 bytes a warp takes
+// a row, sums in registers; above that a block does, sums in shared memory where each thread
+// touches its own places only, and the next row is on its way while this one is reduced.
 #include <algorithm>
 
 #include "ops/gpu/column_sums.cuh"
@@ -18,7 +19,6 @@ namespace {
 
 // Of a block with a row: what the registers of a multiprocessor allow without spilling.
 constexpr int most_threads(int pieces) { return pieces == 2 ? 640 : 512; }
-constexpr int kWarpRowThreads = 128;  // of blocks with a row a warp
 constexpr int kPlainThreads = 256;
 
 template <typename T>
@@ -51,10 +51,10 @@ __device__ __forceinline__ void fetch(
   for (int p = 0; p < kPieces; ++p) {
     const int i = p * threads + first;
     if (i >= vectors) continue;
-    to.x[p] = load<kN>(a.x + start + i * kN);
-    to.dy[p] = a.dy ? load<kN>(a.dy + start + i * kN) : Vec<T, kN>{};
+    to.x[p] = load_once<kN>(a.x + start + i * kN);
+    to.dy[p] = a.dy ? load_once<kN>(a.dy + start + i * kN) : Vec<T, kN>{};
     if constexpr (kPending) {
-      to.dsum[p] = a.dsum ? load<kN>(a.dsum + start + i * kN) : Vec<T, kN>{};
+      to.dsum[p] = a.dsum ? load_once<kN>(a.dsum + start + i * kN) : Vec<T, kN>{};
     }
   }
   if constexpr (kCentred) to.mean = a.mean[row];
@@ -62,24 +62,21 @@ __device__ __forceinline__ void fetch(
 }
 
 // Both sums over the threads of a row. One barrier a row: `shared` has two halves that take turns.
-template <bool kWarp>
 __device__ __forceinline__ void row_sums(float& a,
                                          float& b,
                                          float2 (*shared)[VITRINE_WARP],
                                          int turn) {
   a = warp_sum(a);
   b = warp_sum(b);
-  if constexpr (!kWarp) {
-    const int lane = threadIdx.x % VITRINE_WARP, warp = threadIdx.x / VITRINE_WARP;
-    const int warps = blockDim.x / VITRINE_WARP;
-    if (lane == 0) shared[turn][warp] = make_float2(a, b);
-    __syncthreads();
-    a = b = 0;
-    for (int w = 0; w < warps; ++w) {
-      const float2 part = shared[turn][w];
-      a += part.x;
-      b += part.y;
-    }
+  const int lane = threadIdx.x % VITRINE_WARP, warp = threadIdx.x / VITRINE_WARP;
+  const int warps = blockDim.x / VITRINE_WARP;
+  if (lane == 0) shared[turn][warp] = make_float2(a, b);
+  __syncthreads();
+  a = b = 0;
+  for (int w = 0; w < warps; ++w) {
+    const float2 part = shared[turn][w];
+    a += part.x;
+    b += part.y;
   }
 }
 
@@ -90,18 +87,16 @@ __device__ __forceinline__ int place(int which, int p, int q, int t) {
   return (((which * kPieces + p) * kQuads + q) * static_cast<int>(blockDim.x) + t) * 4;
 }
 
-template <typename T, int kPieces, bool kWarp, bool kPending, bool kCentred>
-__global__ void __launch_bounds__(kWarp ? kWarpRowThreads : most_threads(kPieces),
-                                  kPieces == 1 ? 2 : 1) norm_backward_kernel(const Args<T> a) {
+template <typename T, int kPieces, bool kPending, bool kCentred>
+__global__ void __launch_bounds__(most_threads(kPieces), kPieces == 1 ? 2 : 1)
+    norm_backward_kernel(const Args<T> a) {
   constexpr int kN = 16 / sizeof(T), kQuads = kN / 4;
-  constexpr bool kAhead = kPieces == 1 || kWarp;  // registers for the next row
+  constexpr bool kAhead = kPieces == 1;  // registers for the next row
   extern __shared__ float4 raw[];
   float* sums = reinterpret_cast<float*>(raw);
   __shared__ float2 shared[2][VITRINE_WARP];
-  const int threads = kWarp ? VITRINE_WARP : blockDim.x;
-  const int first = kWarp ? threadIdx.x % VITRINE_WARP : threadIdx.x;
-  const int rows_at_once = kWarp ? blockDim.x / VITRINE_WARP : 1;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * rows_at_once;
+  const int threads = blockDim.x, first = threadIdx.x;
+  const int64_t stride = gridDim.x;
   const int vectors = a.width / kN;
   if (a.partial) {
 #pragma unroll
@@ -117,15 +112,14 @@ __global__ void __launch_bounds__(kWarp ? kWarpRowThreads : most_threads(kPieces
     const int i = p * threads + first;
     if (i < vectors) kept[p] = load<kN>(a.weight + i * kN);
   }
-  int64_t row =
-      static_cast<int64_t>(blockIdx.x) * rows_at_once + (kWarp ? threadIdx.x / VITRINE_WARP : 0);
+  int64_t row = blockIdx.x;
   Row<T, kPieces> next;
   if (kAhead && row < a.rows) {
     fetch<kPieces, kPending, kCentred>(a, row, first, threads, next);
   }
   for (int turn = 0; row < a.rows; row += stride, turn ^= 1) {
     if constexpr (!kAhead) fetch<kPieces, kPending, kCentred>(a, row, first, threads, next);
-    const Row<T, kPieces> r = next;
+    Row<T, kPieces> r = next;
     if (kAhead && row + stride < a.rows) {
       fetch<kPieces, kPending, kCentred>(a, row + stride, first, threads, next);
     }
@@ -158,13 +152,15 @@ __global__ void __launch_bounds__(kWarp ? kWarpRowThreads : most_threads(kPieces
         }
       }
     }
-    row_sums<kWarp>(g_sum, gn_sum, shared, turn);
+    row_sums(g_sum, gn_sum, shared, turn);
     const float g_mean = g_sum / static_cast<float>(a.width);
     const float gn_mean = gn_sum / static_cast<float>(a.width);
 #pragma unroll
     for (int p = 0; p < kPieces; ++p) {
       const int i = p * threads + first;
       if (i >= vectors) continue;
+      stay_packed(r.x[p]);
+      stay_packed(r.dy[p]);
       const Vec<T, kN> weight = p < kKept ? kept[p < kKept ? p : 0] : load<kN>(a.weight + i * kN);
       float dx[kN];
 #pragma unroll
@@ -180,23 +176,101 @@ __global__ void __launch_bounds__(kWarp ? kWarpRowThreads : most_threads(kPieces
     }
   }
   if (a.partial == nullptr) return;
-  // Rows of several warps are added in the warps' order.
-  __syncthreads();
   constexpr int kSums = kCentred ? 2 : 1;
   float* out = a.partial + static_cast<int64_t>(blockIdx.x) * kSums * a.width;
-  for (int i = threadIdx.x; i < vectors; i += blockDim.x) {
-    const int p = i / threads, t = i % threads;
-    for (int which = 0; which < kSums; ++which) {
-      for (int q = 0; q < kQuads; ++q) {
-        Vec<float, 4> sum{};
-        for (int w = 0; w < rows_at_once; ++w) {
-          const int from = place<kPieces, kQuads>(which, p, q, w * VITRINE_WARP + t);
-          const Vec<float, 4> part = load<4>(sums + from);
 #pragma unroll
-          for (int k = 0; k < 4; ++k) sum.v[k] += part.v[k];
-        }
-        store(out + which * a.width + i * kN + q * 4, sum);
+  for (int p = 0; p < kPieces; ++p) {
+    const int i = p * threads + first;
+    if (i >= vectors) continue;
+#pragma unroll
+    for (int k = 0; k < kSums * kQuads; ++k) {
+      const int which = k / kQuads, q = k % kQuads;
+      const int from = place<kPieces, kQuads>(which, p, q, first);
+      store(out + which * a.width + i * kN + q * 4, load<4>(sums + from));
+    }
+  }
+}
+
+// One row a warp, which nothing then makes wait for another: x, dy and d sum of a row in registers,
+// and with them the sums of the parameters' gradients. Blocks stay; each ends with one row of them.
+// Threads are multiples of 128, so that the four schedulers share the registers evenly.
+constexpr int warp_row_threads(int pieces, bool pending, bool centred) {
+  return pieces > 4 && (pending || centred) ? 256 : 384;
+}
+
+template <typename T, int kPieces, bool kPending, bool kCentred>
+__global__ void __launch_bounds__(warp_row_threads(kPieces, kPending, kCentred), 1)
+    warp_row_kernel(const Args<T> a) {
+  constexpr int kN = 16 / sizeof(T), kSums = kCentred ? 2 : 1;
+  constexpr int kWarps = warp_row_threads(kPieces, kPending, kCentred) / VITRINE_WARP;
+  const int lane = threadIdx.x % VITRINE_WARP, warp = threadIdx.x / VITRINE_WARP;
+  const int vectors = a.width / kN;
+  const float count = static_cast<float>(a.width);
+  float sums[kSums][kPieces][kN] = {};
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kWarps;
+  for (int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + warp; row < a.rows;
+       row += stride) {
+    Row<T, kPieces> r;
+    fetch<kPieces, kPending, kCentred>(a, row, lane, VITRINE_WARP, r);
+    float g_mean = 0, gn_mean = 0;
+#pragma unroll
+    for (int p = 0; p < kPieces; ++p) {
+      const int i = p * VITRINE_WARP + lane;
+      if (i >= vectors) continue;
+      const Vec<T, kN> weight = load<kN>(a.weight + i * kN);
+#pragma unroll
+      for (int j = 0; j < kN; ++j) {
+        const float n = (to_wide(r.x[p].v[j]) - r.mean) * r.rstd, dy = to_wide(r.dy[p].v[j]);
+        const float g = dy * to_wide(weight.v[j]);
+        if constexpr (kCentred) g_mean += g;
+        gn_mean += g * n;
+        sums[0][p][j] += dy * n;
+        if constexpr (kCentred) sums[kSums - 1][p][j] += dy;
       }
+    }
+    if constexpr (kCentred) g_mean = warp_sum(g_mean) / count;
+    gn_mean = warp_sum(gn_mean) / count;
+#pragma unroll
+    for (int p = 0; p < kPieces; ++p) {
+      const int i = p * VITRINE_WARP + lane;
+      if (i >= vectors) continue;
+      stay_packed(r.x[p]);
+      stay_packed(r.dy[p]);
+      const Vec<T, kN> weight = load<kN>(a.weight + i * kN);
+      float dx[kN];
+#pragma unroll
+      for (int j = 0; j < kN; ++j) {
+        const float n = (to_wide(r.x[p].v[j]) - r.mean) * r.rstd;
+        const float g = to_wide(r.dy[p].v[j]) * to_wide(weight.v[j]);
+        dx[j] = r.rstd * (g - g_mean - n * gn_mean);
+        if constexpr (kPending) dx[j] += to_wide(r.dsum[p].v[j]);
+      }
+      const int64_t at = row * a.width + i * kN;
+      a.dx.put(at, dx);
+      if constexpr (kPending) a.dx_again.put(at, dx);
+    }
+  }
+  if (a.partial == nullptr) return;
+  // The warps' sums are added in the warps' order, a piece at a time.
+  constexpr int kPitch = VITRINE_WARP + 4;  // from column to column of a lane
+  __shared__ float part[kWarps][kN * kPitch];
+  float* out = a.partial + static_cast<int64_t>(blockIdx.x) * kSums * a.width;
+#pragma unroll
+  for (int which = 0; which < kSums; ++which) {
+#pragma unroll
+    for (int p = 0; p < kPieces; ++p) {
+      __syncthreads();
+      // Columns j of all lanes side by side: few banks are hit twice.
+#pragma unroll
+      for (int j = 0; j < kN; ++j) part[warp][j * kPitch + lane] = sums[which][p][j];
+      __syncthreads();
+      const int c = threadIdx.x, column = p * VITRINE_WARP * kN + c;
+      if (c >= VITRINE_WARP * kN || column >= a.width) continue;
+      const int from = c % kN * kPitch + c / kN;
+      float sum = 0;
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) sum += part[w][from];
+      out[which * a.width + column] = sum;
     }
   }
 }
@@ -248,11 +322,10 @@ void give_partial(Args<T>& a, int64_t blocks, int64_t columns, bool wanted) {
 }
 
 // Each launch answers how many blocks left partial sums.
-template <typename T, int kPieces, bool kWarp, NormKind kKind>
+template <typename T, int kPieces, NormKind kKind>
 int64_t launch(Args<T>& a, int threads, bool parameters) {
   constexpr int kN = 16 / sizeof(T), kSums = norm_centred(kKind) ? 2 : 1;
-  const auto kernel =
-      norm_backward_kernel<T, kPieces, kWarp, norm_pending(kKind), norm_centred(kKind)>;
+  const auto kernel = norm_backward_kernel<T, kPieces, norm_pending(kKind), norm_centred(kKind)>;
   const size_t bytes =
       parameters ? static_cast<size_t>(kSums * kPieces * kN * threads) * sizeof(float) : 0;
   if (bytes > 40 * 1024) {
@@ -265,12 +338,27 @@ int64_t launch(Args<T>& a, int threads, bool parameters) {
   // Enough threads to fill the memory pipes; more would only add partial sums.
   const int enough = 1280 / threads;
   const int a_multiprocessor = std::max(1, std::min(resident, enough));
-  const int rows_at_once = kWarp ? threads / VITRINE_WARP : 1;
   const int64_t blocks =
-      std::min<int64_t>(static_cast<int64_t>(limits().multiprocessors) * a_multiprocessor,
-                        (a.rows + rows_at_once - 1) / rows_at_once);
+      std::min<int64_t>(static_cast<int64_t>(limits().multiprocessors) * a_multiprocessor, a.rows);
   give_partial(a, blocks, static_cast<int64_t>(kSums) * a.width, parameters);
   kernel<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), bytes, stream()>>>(a);
+  VITRINE_GPU_LAUNCHED("norm backward");
+  return blocks;
+}
+
+template <typename T, int kPieces, NormKind kKind>
+int64_t launch_warp_rows(Args<T>& a, bool parameters) {
+  constexpr bool kPending = norm_pending(kKind), kCentred = norm_centred(kKind);
+  constexpr int kThreads = warp_row_threads(kPieces, kPending, kCentred);
+  constexpr int kWarps = kThreads / VITRINE_WARP;
+  const auto kernel = warp_row_kernel<T, kPieces, kPending, kCentred>;
+  int resident = 0;
+  VITRINE_GPU_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, kThreads, 0));
+  const int64_t blocks =
+      std::min<int64_t>(static_cast<int64_t>(limits().multiprocessors) * std::clamp(resident, 1, 2),
+                        (a.rows + kWarps - 1) / kWarps);
+  give_partial(a, blocks, static_cast<int64_t>(kCentred ? 2 : 1) * a.width, parameters);
+  kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream()>>>(a);
   VITRINE_GPU_LAUNCHED("norm backward");
   return blocks;
 }
@@ -284,13 +372,14 @@ int64_t launch_any(Args<T>& a, bool aligned, bool parameters) {
       return ((vectors + pieces - 1) / pieces + VITRINE_WARP - 1) / VITRINE_WARP * VITRINE_WARP;
     };
     if (aligned && a.width % kN == 0) {
-      if (vectors <= 2 * VITRINE_WARP)
-        return launch<T, 2, true, kKind>(a, kWarpRowThreads, parameters);
-      if (vectors <= most_threads(1)) return launch<T, 1, false, kKind>(a, threads(1), parameters);
-      if (vectors <= 2 * most_threads(2))
-        return launch<T, 2, false, kKind>(a, threads(2), parameters);
-      if (vectors <= 4 * most_threads(4))
-        return launch<T, 4, false, kKind>(a, threads(4), parameters);
+      const int pieces = (vectors + VITRINE_WARP - 1) / VITRINE_WARP;
+      if (pieces <= 1) return launch_warp_rows<T, 1, kKind>(a, parameters);
+      if (pieces <= 2) return launch_warp_rows<T, 2, kKind>(a, parameters);
+      if (pieces <= 4) return launch_warp_rows<T, 4, kKind>(a, parameters);
+      if (pieces <= 6) return launch_warp_rows<T, 6, kKind>(a, parameters);
+      if (vectors <= most_threads(1)) return launch<T, 1, kKind>(a, threads(1), parameters);
+      if (vectors <= 2 * most_threads(2)) return launch<T, 2, kKind>(a, threads(2), parameters);
+      if (vectors <= 4 * most_threads(4)) return launch<T, 4, kKind>(a, threads(4), parameters);
     }
   }
   const int64_t blocks =

@@ -10,6 +10,8 @@
 namespace vitrine::gpu {
 namespace {
 
+constexpr int kRowsABlock = 4;  // of blocks with a row a warp
+
 template <typename T>
 struct Args {
   const T* x;      // the residual where an add is pending
@@ -36,7 +38,8 @@ __device__ __forceinline__ W row_sum(W x, W* shared) {
 
 // kPieces vectors of a row a thread; a warp or a block a row.
 template <typename T, int kPieces, bool kWarp, bool kPending, bool kCentred>
-__global__ void norm_kernel(const Args<T> a) {
+__global__ void __launch_bounds__(kWarp ? kRowsABlock* VITRINE_WARP : 1024)
+    norm_kernel(const Args<T> a) {
   constexpr int kN = 16 / sizeof(T);
   __shared__ float shared[VITRINE_WARP];
   const int threads = kWarp ? VITRINE_WARP : blockDim.x;
@@ -51,14 +54,14 @@ __global__ void norm_kernel(const Args<T> a) {
 #pragma unroll
   for (int p = 0; p < kPieces; ++p) {
     const int i = p * threads + first;
-    if (i < vectors) x[p] = load<kN>(a.x + start + i * kN);
+    if (i < vectors) x[p] = load_once<kN>(a.x + start + i * kN);
   }
   if constexpr (kPending) {
     Vec<T, kN> delta[kPieces];
 #pragma unroll
     for (int p = 0; p < kPieces; ++p) {
       const int i = p * threads + first;
-      if (i < vectors) delta[p] = load<kN>(a.delta + start + i * kN);
+      if (i < vectors) delta[p] = load_once<kN>(a.delta + start + i * kN);
     }
 #pragma unroll
     for (int p = 0; p < kPieces; ++p) {
@@ -70,6 +73,13 @@ __global__ void norm_kernel(const Args<T> a) {
       }
       store(a.sum + start + i * kN, x[p]);
     }
+  }
+  // On its way while the row is reduced.
+  Vec<T, kN> weight[kPieces];
+#pragma unroll
+  for (int p = 0; p < kPieces; ++p) {
+    const int i = p * threads + first;
+    if (kWarp && i < vectors) weight[p] = load<kN>(a.weight + i * kN);
   }
   float mean = 0, square = 0;
   if constexpr (kCentred) {
@@ -84,6 +94,7 @@ __global__ void norm_kernel(const Args<T> a) {
 #pragma unroll
   for (int p = 0; p < kPieces; ++p) {
     if (p * threads + first >= vectors) continue;
+    stay_packed(x[p]);
 #pragma unroll
     for (int j = 0; j < kN; ++j) {
       const float centred = to_wide(x[p].v[j]) - mean;
@@ -100,12 +111,17 @@ __global__ void norm_kernel(const Args<T> a) {
   for (int p = 0; p < kPieces; ++p) {
     const int i = p * threads + first;
     if (i >= vectors) continue;
-    const Vec<T, kN> weight = load<kN>(a.weight + i * kN);
+    stay_packed(x[p]);
+    if constexpr (kWarp) {
+      stay_packed(weight[p]);
+    } else {
+      weight[p] = load<kN>(a.weight + i * kN);
+    }
     Vec<T, kN> bias;
     if constexpr (kCentred) bias = load<kN>(a.bias + i * kN);
 #pragma unroll
     for (int j = 0; j < kN; ++j) {
-      float y = (to_wide(x[p].v[j]) - mean) * rstd * to_wide(weight.v[j]);
+      float y = (to_wide(x[p].v[j]) - mean) * rstd * to_wide(weight[p].v[j]);
       if constexpr (kCentred) y += to_wide(bias.v[j]);
       x[p].v[j] = from_wide<T>(y);
     }
@@ -155,18 +171,18 @@ void launch(const Args<T>& a, int64_t blocks, int threads) {
 
 template <typename T, NormKind kKind>
 void launch_any(const Args<T>& a, bool aligned) {
-  constexpr int kN = 16 / sizeof(T), kRowsABlock = 4;
+  constexpr int kN = 16 / sizeof(T);
   const int vectors = a.width / kN;
   const int block = ((vectors + 3) / 4 + VITRINE_WARP - 1) / VITRINE_WARP * VITRINE_WARP;
   if constexpr (sizeof(T) < 8) {
     const int64_t blocks = (a.rows + kRowsABlock - 1) / kRowsABlock;
     if (aligned && a.width % kN == 0) {
-      if (vectors <= 4 * VITRINE_WARP) {
-        return launch<T, 4, true, kKind>(a, blocks, kRowsABlock * VITRINE_WARP);
-      }
-      if (vectors <= 8 * VITRINE_WARP) {
-        return launch<T, 8, true, kKind>(a, blocks, kRowsABlock * VITRINE_WARP);
-      }
+      const int threads = kRowsABlock * VITRINE_WARP;
+      const int pieces = (vectors + VITRINE_WARP - 1) / VITRINE_WARP;
+      if (pieces <= 2) return launch<T, 2, true, kKind>(a, blocks, threads);
+      if (pieces <= 4) return launch<T, 4, true, kKind>(a, blocks, threads);
+      if (pieces <= 6) return launch<T, 6, true, kKind>(a, blocks, threads);
+      if (pieces <= 8) return launch<T, 8, true, kKind>(a, blocks, threads);
       if (block <= 1024) return launch<T, 4, false, kKind>(a, a.rows, block);
     }
   }

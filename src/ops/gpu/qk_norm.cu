@@ -8,11 +8,13 @@
 
 #include "ops/gpu/column_sums.cuh"
 #include "ops/gpu/norm.h"
+#include "ops/gpu/rows.cuh"
 
 namespace vitrine::gpu {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kHeadsAtOnce = 4;  // of a group of lanes, forward
 
 template <typename T>
 struct Args {
@@ -25,7 +27,8 @@ struct Args {
   GradientTo<T> dx;
   Wide<T>* partial;      // [blocks, 2, d]; null: not wanted
   int64_t heads_in_all;  // rows * row_heads
-  int64_t row_heads, normed, queries;
+  Divisor row_heads;
+  int64_t normed, queries;
   int d;
   Wide<T> eps;
 };
@@ -58,50 +61,47 @@ __device__ __forceinline__ float group_sum(float x) {
 
 template <typename T, int kLanes>
 __global__ void __launch_bounds__(kThreads) qk_norm_kernel(const Args<T> a) {
-  constexpr int kN = 16 / sizeof(T), kAtOnce = 4;
+  constexpr int kN = 16 / sizeof(T);
   const int lane = threadIdx.x % kLanes;
   const bool inside = lane * kN < a.d;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * (kThreads / kLanes);
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * (kThreads / kLanes);
+  constexpr int kGroups = kThreads / kLanes;
+  const int64_t base = static_cast<int64_t>(blockIdx.x) * (kGroups * kHeadsAtOnce);
   const int own = threadIdx.x / kLanes;
   Vec<T, kN> wq{}, wk{};
   if (inside) {
     wq = load<kN>(a.wq + lane * kN);
     wk = load<kN>(a.wk + lane * kN);
   }
-  // The same number of turns for every thread of a block: sums are over whole warps.
-  for (int64_t base = first; base < a.heads_in_all; base += kAtOnce * stride) {
-    Vec<T, kN> x[kAtOnce];
+  Vec<T, kN> x[kHeadsAtOnce];
 #pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) {
-      const int64_t i = base + u * stride + own;
-      x[u] = inside && i < a.heads_in_all ? load<kN>(a.x + i * a.d + lane * kN) : Vec<T, kN>{};
-    }
+  for (int u = 0; u < kHeadsAtOnce; ++u) {
+    const int64_t i = base + u * kGroups + own;
+    x[u] = inside && i < a.heads_in_all ? load_once<kN>(a.x + i * a.d + lane * kN) : Vec<T, kN>{};
+  }
 #pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) {
-      const int64_t i = base + u * stride + own;
-      float square = 0;
+  for (int u = 0; u < kHeadsAtOnce; ++u) {
+    const int64_t i = base + u * kGroups + own;
+    float square = 0;
 #pragma unroll
-      for (int j = 0; j < kN; ++j) square += to_wide(x[u].v[j]) * to_wide(x[u].v[j]);
-      square = group_sum<kLanes>(square);
-      if (i >= a.heads_in_all) continue;
-      const Head head = head_of(a, i);
-      if (head.normed) {
-        const float rstd = 1 / sqrtf(square / static_cast<float>(a.d) + a.eps);
-        if (lane == 0 && a.rstd) a.rstd[head.statistic] = rstd;
+    for (int j = 0; j < kN; ++j) square += to_wide(x[u].v[j]) * to_wide(x[u].v[j]);
+    square = group_sum<kLanes>(square);
+    if (i >= a.heads_in_all) continue;
+    const Head head = head_of(a, i);
+    if (head.normed) {
+      const float rstd = 1 / sqrtf(square / static_cast<float>(a.d) + a.eps);
+      if (lane == 0 && a.rstd) a.rstd[head.statistic] = rstd;
 #pragma unroll
-        for (int j = 0; j < kN; ++j) {
-          const float weight = to_wide(head.query ? wq.v[j] : wk.v[j]);
-          x[u].v[j] = from_wide<T>(to_wide(x[u].v[j]) * rstd * weight);
-        }
+      for (int j = 0; j < kN; ++j) {
+        const float weight = to_wide(head.query ? wq.v[j] : wk.v[j]);
+        x[u].v[j] = from_wide<T>(to_wide(x[u].v[j]) * rstd * weight);
       }
-      if (inside) store(a.y + i * a.d + lane * kN, x[u]);
     }
+    if (inside) store(a.y + i * a.d + lane * kN, x[u]);
   }
 }
 
 template <typename T, int kLanes>
-__global__ void __launch_bounds__(kThreads) qk_norm_backward_kernel(const Args<T> a) {
+__global__ void __launch_bounds__(kThreads, 3) qk_norm_backward_kernel(const Args<T> a) {
   constexpr int kN = 16 / sizeof(T), kAtOnce = 2, kGroups = kThreads / kLanes;
   const int lane = threadIdx.x % kLanes, own = threadIdx.x / kLanes;
   const bool inside = lane * kN < a.d;
@@ -124,8 +124,8 @@ __global__ void __launch_bounds__(kThreads) qk_norm_backward_kernel(const Args<T
       head[u] = head_of(a, i < a.heads_in_all ? i : 0);
       rstd[u] = head[u].normed && i < a.heads_in_all ? a.rstd[head[u].statistic] : 0.0f;
       if (!inside || i >= a.heads_in_all) continue;
-      dy[u] = load<kN>(a.dy + i * a.d + lane * kN);
-      if (head[u].normed) x[u] = load<kN>(a.x + i * a.d + lane * kN);
+      dy[u] = load_once<kN>(a.dy + i * a.d + lane * kN);
+      if (head[u].normed) x[u] = load_once<kN>(a.x + i * a.d + lane * kN);
     }
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
@@ -141,6 +141,7 @@ __global__ void __launch_bounds__(kThreads) qk_norm_backward_kernel(const Args<T
         out[j] = d;
       }
       const float gn_mean = group_sum<kLanes>(gn_sum) / static_cast<float>(a.d);
+      stay_packed(x[u]);
       if (!inside || i >= a.heads_in_all) continue;
       if (head[u].normed) {
 #pragma unroll
@@ -260,7 +261,7 @@ void launch(const Args<T>& a, int lanes, unsigned blocks) {
 
 // Enough for the memory pipes; each block leaves a row of partial sums.
 unsigned blocks_of(int64_t heads, int lanes) {
-  return lanes == 0 ? blocks_for(heads, 1, 16) : blocks_for(heads, kThreads / lanes, 6);
+  return lanes == 0 ? blocks_for(heads, 1, 16) : blocks_for(heads, kThreads / lanes, 3);
 }
 
 }  // namespace
@@ -272,7 +273,9 @@ void qk_norm_forward(const OpCall& call) {
     Args<T> a = args_of<T>(call, rstd);
     a.y = y.as<T>();
     const int lanes = lanes_for<T>(a.d, aligned_to(16, {a.x, a.wq, a.wk, a.y}));
-    launch<T, false>(a, lanes, blocks_of(a.heads_in_all, lanes));
+    const int64_t at_once = lanes == 0 ? 1 : kThreads / lanes * kHeadsAtOnce;
+    const int64_t blocks = (a.heads_in_all + at_once - 1) / at_once;
+    launch<T, false>(a, lanes, lanes == 0 ? blocks_of(blocks, 0) : static_cast<unsigned>(blocks));
   });
 }
 

@@ -6,26 +6,30 @@
 #include <algorithm>
 #include <array>
 
-#include "ops/gpu/elementwise.cuh"
+#include "ops/gpu/column_sums.cuh"
 
 namespace vitrine::gpu {
 
 // Dimensions with equal fate are merged, so that three groups of each kind are enough for rank 6;
 // group 2 is the innermost. Strides in elements.
 struct ReduceShape {
-  int64_t kept[3] = {1, 1, 1}, kept_stride[3] = {};
-  int64_t summed[3] = {1, 1, 1}, summed_stride[3] = {};
+  Divisor kept[3], summed[3];  // sizes
+  int64_t kept_stride[3] = {}, summed_stride[3] = {};
   bool columns = true;  // the innermost group is kept
 
-  __host__ __device__ int64_t keeps() const { return kept[0] * kept[1] * kept[2]; }
-  __host__ __device__ int64_t sums() const { return summed[0] * summed[1] * summed[2]; }
+  __host__ __device__ int64_t keeps() const {
+    return kept[0].value * kept[1].value * kept[2].value;
+  }
+  __host__ __device__ int64_t sums() const {
+    return summed[0].value * summed[1].value * summed[2].value;
+  }
 
   static __device__ __forceinline__ int64_t offset(int64_t i,
-                                                   const int64_t (&size)[3],
+                                                   const Divisor (&size)[3],
                                                    const int64_t (&stride)[3]) {
-    if (size[0] * size[1] == 1) return i * stride[2];
+    if (size[0].value * size[1].value == 1) return i * stride[2];
     const int64_t outer = quotient(i, size[2]), first = quotient(outer, size[1]);
-    return (i - outer * size[2]) * stride[2] + (outer - first * size[1]) * stride[1] +
+    return (i - outer * size[2].value) * stride[2] + (outer - first * size[1].value) * stride[1] +
            first * stride[0];
   }
   __device__ __forceinline__ int64_t kept_offset(int64_t i) const {
@@ -48,7 +52,7 @@ inline ReduceShape reduce_shape(const Shape& x, int64_t dims) {
     int& group = kind == 1 ? kept : summed;
     auto& sizes = kind == 1 ? shape.kept : shape.summed;
     if (kind != before) (kind == 1 ? shape.kept_stride : shape.summed_stride)[--group] = stride;
-    sizes[group] *= x[i];
+    sizes[group] = sizes[group].value * x[i];
     stride *= x[i];
     before = kind;
   }
@@ -61,9 +65,16 @@ constexpr int kReduceInFlight = 4;          // for one sum; half of it for more,
 
 // partial[chunk][k][kept position]. F has State<N>, load<N>(at), and finish<N>(at, kept position,
 // state, sums[K][N]), which adds what the N elements from `at` give.
-template <int N, int K, typename W, typename F>
+// With one chunk the sums go straight to their gradients.
+template <typename T, int N, int K, typename F>
 __global__ void __launch_bounds__(kReduceLanes* kReduceRows)
-    column_partials(const F f, const ReduceShape shape, int64_t chunk, W* partial) {
+    column_partials(const F f,
+                    const ReduceShape shape,
+                    int64_t chunk,
+                    Wide<T>* partial,
+                    Wide<T> scale,
+                    const std::array<GradientTo<T>, K> to) {
+  using W = Wide<T>;
   constexpr int kColumns = kReduceLanes * N;
   constexpr int kInFlight = K == 1 ? kReduceInFlight : kReduceInFlight / 2;
   __shared__ W tree[kReduceRows][N * (kReduceLanes + 1)];
@@ -104,6 +115,11 @@ __global__ void __launch_bounds__(kReduceLanes* kReduceRows)
       for (int row = 0; row < kReduceRows; ++row) {
         sum += tree[row][q % N * (kReduceLanes + 1) + q / N];
       }
+      if (gridDim.y == 1) {
+        const W value[1] = {sum * scale};
+        to[k].put(first + q, value);
+        continue;
+      }
       partial[(static_cast<int64_t>(blockIdx.y) * K + k) * keeps + first + q] = sum;
     }
   }
@@ -132,37 +148,6 @@ __global__ void __launch_bounds__(kReduceLanes* kReduceRows)
   }
 }
 
-// to[kept position] (=|+=) scale * (partial sums k, in order of chunks).
-template <int K, typename T>
-__global__ void __launch_bounds__(kReduceLanes* kReduceRows)
-    sum_partials(const Wide<T>* partial,
-                 int64_t keeps,
-                 int chunks,
-                 Wide<T> scale,
-                 const std::array<GradientTo<T>, K> to) {
-  using W = Wide<T>;
-  __shared__ W tree[kReduceRows][kReduceLanes];
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kReduceLanes + threadIdx.x;
-#pragma unroll
-  for (int k = 0; k < K; ++k) {
-    W sum = 0;
-    if (i < keeps) {
-#pragma unroll 4
-      for (int c = static_cast<int>(threadIdx.y); c < chunks; c += kReduceRows) {
-        sum += partial[(static_cast<int64_t>(c) * K + k) * keeps + i];
-      }
-    }
-    __syncthreads();
-    tree[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
-    if (threadIdx.y != 0 || i >= keeps) continue;
-    sum = 0;
-    for (int row = 0; row < kReduceRows; ++row) sum += tree[row][threadIdx.x];
-    const W value[1] = {sum * scale};
-    to[k].put(i, value);
-  }
-}
-
 // Runs f once on every element. `wide`: every pointer of f is 16-byte aligned. Takes the
 // operation's workspace. Chunks depend on the shape alone, so the bits do too.
 template <typename T, int K, typename F>
@@ -172,10 +157,10 @@ void reduce(const F& f,
             Wide<T> scale,
             const std::array<GradientTo<T>, K>& to,
             const char* op) {
-  constexpr int64_t kBlocks = 1024, kLeast = kReduceRows * kReduceInFlight;
+  constexpr int64_t kBlocks = 512, kLeast = kReduceRows * kReduceInFlight;
   const int64_t keeps = shape.keeps(), sums = shape.sums();
   if (keeps == 0) return;
-  const bool vectors = wide && shape.columns && shape.kept[2] % kVector<T> == 0;
+  const bool vectors = wide && shape.columns && shape.kept[2].value % kVector<T> == 0;
   const int64_t width = shape.columns ? kReduceLanes * (vectors ? kVector<T> : 1) : kReduceRows;
   const int64_t across = (keeps + width - 1) / width;
   const int64_t least = shape.columns ? kLeast : kLeast * kReduceLanes;
@@ -191,15 +176,14 @@ void reduce(const F& f,
   if (!shape.columns) {
     row_partials<K><<<grid, block, 0, stream()>>>(f, shape, chunk, partial);
   } else if (vectors) {
-    column_partials<kVector<T>, K><<<grid, block, 0, stream()>>>(f, shape, chunk, partial);
+    column_partials<T, kVector<T>, K>
+        <<<grid, block, 0, stream()>>>(f, shape, chunk, partial, scale, to);
   } else {
-    column_partials<1, K><<<grid, block, 0, stream()>>>(f, shape, chunk, partial);
+    column_partials<T, 1, K><<<grid, block, 0, stream()>>>(f, shape, chunk, partial, scale, to);
   }
   check(cudaGetLastError(), op, __FILE__, __LINE__);
-  const auto groups = static_cast<unsigned>((keeps + kReduceLanes - 1) / kReduceLanes);
-  sum_partials<K, T>
-      <<<groups, block, 0, stream()>>>(partial, keeps, static_cast<int>(chunks), scale, to);
-  check(cudaGetLastError(), op, __FILE__, __LINE__);
+  if (shape.columns && chunks == 1) return;
+  sum_columns<T>(partial, chunks, keeps, to[0], to[K - 1], K == 2, scale);
 }
 
 // The plain sum of g, which on the way can be copied to a gradient of its own shape.

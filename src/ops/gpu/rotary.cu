@@ -4,6 +4,8 @@
 // Bytes an element: 2 storage sizes (accumulated: 3), [16384, 5120] bf16 335 MB, 80 us at 4.17
 // TB/s; in place (out and in one array) only what is rotated. A thread turns the same pairs of up
 // to four heads, so that cosines and sines (which stay in the caches) are read once for them.
+#include <algorithm>
+
 #include "ops/gpu/pointwise.h"
 #include "ops/gpu/rotary_table.h"
 #include "ops/gpu/rows.cuh"
@@ -21,6 +23,7 @@ struct Geometry {
   int64_t rest;                  // vectors to copy: behind heads * 2 * half
   int64_t rotated_items, items;  // threads' work a row
   double base;
+  Divisor by_items, by_half, by_inner, by_length;
 };
 
 // Cosine and sine of kN angles: from the table, or in place for f64.
@@ -47,63 +50,62 @@ __device__ __forceinline__ void angles(const Geometry& g,
 
 // `in` and the destination may be one array: everything that a thread writes, it has read before.
 template <typename T, int kN>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, sizeof(T) == 8 ? 1 : 3)
     rotary_kernel(const T* in, GradientTo<T> out, Geometry g, RotaryTable table, float sign) {
   using W = Wide<T>;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads, total = g.rows * g.items;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < total;
-       i += stride) {
-    int64_t row, item;
-    divide(i, g.items, row, item);
-    const int64_t start = row * g.width * kN;
-    Vec<T, kN> a[kAtOnce], b[kAtOnce];
-    if (item >= g.rotated_items) {
-      const int64_t apart = g.items - g.rotated_items;
-      const int64_t behind = start + 2 * g.heads * g.half * kN;
-#pragma unroll
-      for (int u = 0; u < kAtOnce; ++u) {
-        const int64_t v = item - g.rotated_items + u * apart;
-        if (v < g.rest) a[u] = load<kN>(in + behind + v * kN);
-      }
-#pragma unroll
-      for (int u = 0; u < kAtOnce; ++u) {
-        const int64_t v = item - g.rotated_items + u * apart;
-        if (v >= g.rest) continue;
-        W same[kN];
-#pragma unroll
-        for (int j = 0; j < kN; ++j) same[j] = to_wide(a[u].v[j]);
-        out.put(behind + v * kN, same);
-      }
-      continue;
-    }
-    int64_t group, pair, outer, position, unused;
-    divide(item, g.half, group, pair);
-    divide(row, g.inner, outer, unused);
-    divide(outer, g.length, unused, position);
-    const int64_t from = start + (group * kAtOnce * 2 * g.half + pair) * kN;
-    const int64_t half = g.half * kN;
-    const int64_t heads = g.heads - group * kAtOnce;  // that are left, at least one
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= g.rows * g.items) return;
+  int64_t row, item;
+  divide(i, g.by_items, row, item);
+  const int64_t start = row * g.width * kN;
+  Vec<T, kN> a[kAtOnce], b[kAtOnce];
+  if (item >= g.rotated_items) {
+    const int64_t apart = g.items - g.rotated_items;
+    const int64_t behind = start + 2 * g.heads * g.half * kN;
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
-      if (u >= heads) continue;
-      a[u] = load<kN>(in + from + u * 2 * half);
-      b[u] = load<kN>(in + from + u * 2 * half + half);
+      const int64_t v = item - g.rotated_items + u * apart;
+      if (v < g.rest) a[u] = load_once<kN>(in + behind + v * kN);
     }
-    W cosine[kN], sine[kN];
-    angles<T, kN>(g, table, position, pair, cosine, sine);
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
-      if (u >= heads) continue;
-      W first[kN], second[kN];
+      const int64_t v = item - g.rotated_items + u * apart;
+      if (v >= g.rest) continue;
+      W same[kN];
 #pragma unroll
-      for (int j = 0; j < kN; ++j) {
-        const W x = to_wide(a[u].v[j]), y = to_wide(b[u].v[j]), s = sign * sine[j];
-        first[j] = x * cosine[j] - y * s;
-        second[j] = y * cosine[j] + x * s;
-      }
-      out.put(from + u * 2 * half, first);
-      out.put(from + u * 2 * half + half, second);
+      for (int j = 0; j < kN; ++j) same[j] = to_wide(a[u].v[j]);
+      out.put(behind + v * kN, same);
     }
+    return;
+  }
+  int64_t group, pair, unused, position;
+  divide(item, g.by_half, group, pair);
+  const int64_t from = start + (group * kAtOnce * 2 * g.half + pair) * kN;
+  const int64_t half = g.half * kN;
+  const int64_t heads = g.heads - group * kAtOnce;  // that are left, at least one
+#pragma unroll
+  for (int u = 0; u < kAtOnce; ++u) {
+    if (u >= heads) continue;
+    a[u] = load_once<kN>(in + from + u * 2 * half);
+    b[u] = load_once<kN>(in + from + u * 2 * half + half);
+  }
+  divide(quotient(row, g.by_inner), g.by_length, unused, position);
+  W cosine[kN], sine[kN];
+  angles<T, kN>(g, table, position, pair, cosine, sine);
+#pragma unroll
+  for (int u = 0; u < kAtOnce; ++u) {
+    if (u >= heads) continue;
+    stay_packed(a[u]);
+    stay_packed(b[u]);
+    W first[kN], second[kN];
+#pragma unroll
+    for (int j = 0; j < kN; ++j) {
+      const W x = to_wide(a[u].v[j]), y = to_wide(b[u].v[j]), s = sign * sine[j];
+      first[j] = x * cosine[j] - y * s;
+      second[j] = y * cosine[j] + x * s;
+    }
+    out.put(from + u * 2 * half, first);
+    out.put(from + u * 2 * half + half, second);
   }
 }
 
@@ -115,7 +117,11 @@ void launch(const TensorView& in, const GradView& out, Geometry g, RotaryTable t
   g.rest = in.data == out.view.data ? 0 : g.width - 2 * g.heads * g.half;
   g.rotated_items = (g.heads + kAtOnce - 1) / kAtOnce * g.half;
   g.items = g.rotated_items + (g.rest + kAtOnce - 1) / kAtOnce;
-  rotary_kernel<T, kN><<<blocks_for(g.rows * g.items, kThreads, 16), kThreads, 0, stream()>>>(
+  if (g.items == 0) return;
+  g.by_items = g.items, g.by_half = std::max<int64_t>(g.half, 1), g.by_inner = g.inner,
+  g.by_length = g.length;
+  const int64_t blocks = (g.rows * g.items + kThreads - 1) / kThreads;
+  rotary_kernel<T, kN><<<static_cast<unsigned>(blocks), kThreads, 0, stream()>>>(
       in.as<const T>(), gradient_to<T>(out, in.dtype, "rotary"), g, table, sign);
   VITRINE_GPU_LAUNCHED("rotary");
 }

@@ -25,76 +25,74 @@ __device__ __forceinline__ W sigmoid(W x) {
 // `vectors` of kN elements in y, `row_vectors` of them a row.
 template <typename T, int kN>
 __global__ void __launch_bounds__(kThreads)
-    swiglu_kernel(const T* x, T* y, int64_t vectors, int64_t row_vectors) {
+    swiglu_kernel(const T* x, T* y, int64_t vectors, const Divisor row_vectors) {
   using W = Wide<T>;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  for (int64_t i = first; i < vectors; i += kAtOnce * stride) {
-    Vec<T, kN> gate[kAtOnce], up[kAtOnce];
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * (kThreads * kAtOnce) + threadIdx.x;
+  Vec<T, kN> gate[kAtOnce], up[kAtOnce];
 #pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) {
-      if (i + u * stride >= vectors) continue;
-      int64_t row, column;
-      divide(i + u * stride, row_vectors, row, column);
-      const T* from = x + (2 * row * row_vectors + column) * kN;
-      gate[u] = load<kN>(from);
-      up[u] = load<kN>(from + row_vectors * kN);
+  for (int u = 0; u < kAtOnce; ++u) {
+    if (i + u * kThreads >= vectors) continue;
+    int64_t row, column;
+    divide(i + u * kThreads, row_vectors, row, column);
+    const T* from = x + (2 * row * row_vectors.value + column) * kN;
+    gate[u] = load_once<kN>(from);
+    up[u] = load_once<kN>(from + row_vectors.value * kN);
+  }
+#pragma unroll
+  for (int u = 0; u < kAtOnce; ++u) {
+    if (i + u * kThreads >= vectors) continue;
+    Vec<T, kN> out;
+#pragma unroll
+    for (int j = 0; j < kN; ++j) {
+      const W g = to_wide(gate[u].v[j]);
+      out.v[j] = from_wide<T>(g * sigmoid<T>(g) * to_wide(up[u].v[j]));
     }
-#pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) {
-      if (i + u * stride >= vectors) continue;
-      Vec<T, kN> out;
-#pragma unroll
-      for (int j = 0; j < kN; ++j) {
-        const W g = to_wide(gate[u].v[j]);
-        out.v[j] = from_wide<T>(g * sigmoid<T>(g) * to_wide(up[u].v[j]));
-      }
-      store(y + (i + u * stride) * kN, out);
-    }
+    store(y + (i + u * kThreads) * kN, out);
   }
 }
 
 template <typename T, int kN>
 __global__ void __launch_bounds__(kThreads) swiglu_backward_kernel(
-    const T* x, const T* dy, GradientTo<T> dx, int64_t vectors, int64_t row_vectors) {
+    const T* x, const T* dy, GradientTo<T> dx, int64_t vectors, const Divisor row_vectors) {
   using W = Wide<T>;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  for (int64_t i = first; i < vectors; i += kAtOnce * stride) {
-    Vec<T, kN> gate[kAtOnce], up[kAtOnce], grad[kAtOnce];
-    int64_t place[kAtOnce];
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * (kThreads * kAtOnce) + threadIdx.x;
+  Vec<T, kN> gate[kAtOnce], up[kAtOnce], grad[kAtOnce];
+  int64_t place[kAtOnce];
 #pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) {
-      if (i + u * stride >= vectors) continue;
-      int64_t row, column;
-      divide(i + u * stride, row_vectors, row, column);
-      place[u] = (2 * row * row_vectors + column) * kN;
-      gate[u] = load<kN>(x + place[u]);
-      up[u] = load<kN>(x + place[u] + row_vectors * kN);
-      grad[u] = load<kN>(dy + (i + u * stride) * kN);
-    }
-#pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) {
-      if (i + u * stride >= vectors) continue;
-      W dgate[kN], dup[kN];
-#pragma unroll
-      for (int j = 0; j < kN; ++j) {
-        const W g = to_wide(gate[u].v[j]), d = to_wide(grad[u].v[j]), s = sigmoid<T>(g);
-        dgate[j] = d * to_wide(up[u].v[j]) * s * (1 + g * (1 - s));
-        dup[j] = d * g * s;
-      }
-      dx.put(place[u], dgate);
-      dx.put(place[u] + row_vectors * kN, dup);
-    }
+  for (int u = 0; u < kAtOnce; ++u) {
+    if (i + u * kThreads >= vectors) continue;
+    int64_t row, column;
+    divide(i + u * kThreads, row_vectors, row, column);
+    place[u] = (2 * row * row_vectors.value + column) * kN;
+    gate[u] = load_once<kN>(x + place[u]);
+    up[u] = load_once<kN>(x + place[u] + row_vectors.value * kN);
+    grad[u] = load_once<kN>(dy + (i + u * kThreads) * kN);
   }
+#pragma unroll
+  for (int u = 0; u < kAtOnce; ++u) {
+    if (i + u * kThreads >= vectors) continue;
+    W dgate[kN], dup[kN];
+#pragma unroll
+    for (int j = 0; j < kN; ++j) {
+      const W g = to_wide(gate[u].v[j]), d = to_wide(grad[u].v[j]), s = sigmoid<T>(g);
+      dgate[j] = d * to_wide(up[u].v[j]) * s * (1 + g * (1 - s));
+      dup[j] = d * g * s;
+    }
+    dx.put(place[u], dgate);
+    dx.put(place[u] + row_vectors.value * kN, dup);
+  }
+}
+
+unsigned blocks_of(int64_t vectors) {
+  constexpr int64_t kBlock = kThreads * kAtOnce;
+  return static_cast<unsigned>((vectors + kBlock - 1) / kBlock);
 }
 
 template <typename T, int kN>
 void forward(const TensorView& x, const TensorView& y, int64_t width) {
   const int64_t vectors = y.elements() / kN;
-  swiglu_kernel<T, kN>
-      <<<blocks_for((vectors + kAtOnce - 1) / kAtOnce, kThreads, 8), kThreads, 0, stream()>>>(
-          x.as<const T>(), y.as<T>(), vectors, width / kN);
+  swiglu_kernel<T, kN><<<blocks_of(vectors), kThreads, 0, stream()>>>(
+      x.as<const T>(), y.as<T>(), vectors, width / kN);
   VITRINE_GPU_LAUNCHED("swiglu");
 }
 
@@ -102,12 +100,11 @@ template <typename T, int kN>
 void backward(const TensorView& x, const TensorView& dy, const GradView& dx, int64_t width) {
   const int64_t vectors = dy.elements() / kN;
   swiglu_backward_kernel<T, kN>
-      <<<blocks_for((vectors + kAtOnce - 1) / kAtOnce, kThreads, 8), kThreads, 0, stream()>>>(
-          x.as<const T>(),
-          dy.as<const T>(),
-          gradient_to<T>(dx, x.dtype, "swiglu"),
-          vectors,
-          width / kN);
+      <<<blocks_of(vectors), kThreads, 0, stream()>>>(x.as<const T>(),
+                                                      dy.as<const T>(),
+                                                      gradient_to<T>(dx, x.dtype, "swiglu"),
+                                                      vectors,
+                                                      width / kN);
   VITRINE_GPU_LAUNCHED("swiglu backward");
 }
 
