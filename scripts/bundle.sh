@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Packs a build so that it runs on a bare machine with the CUDA libraries: bin/ (wrappers that find lib/), lib/ (every
 # shared object beyond glibc, libstdc++ and CUDA's own), and with --tests the tests labelled gpu in tests/.
-#   scripts/bundle.sh [--tests] BUILD-FOLDER OUT.tar.gz
+#   scripts/bundle.sh [--tests] BUILD-FOLDER OUT.tar.xz
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tests=
@@ -22,7 +22,7 @@ add_program() {  # program, folder of its wrapper
 #!/bin/sh
 here=$(cd "$(dirname "$(readlink -f "$0")")/.." && pwd)
 cuda=${CUDA_HOME:-/usr/local/cuda}
-export LD_LIBRARY_PATH="$here/lib:$cuda/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$here/lib:$cuda/lib64"
 export VITRINE_BIN="${VITRINE_BIN:-$here/bin/vitrine}"
 exec "$here/lib/bin/$(basename "$0")" "$@"
 WRAPPER
@@ -80,7 +80,7 @@ done
 
 cp scripts/gpu_test.sh "$root/"
 mkdir -p "$(dirname "$out")"
-tar -C "$stage" --owner=0 --group=0 --sort=name -cf - vitrine | gzip -9n >"$out"
+tar -C "$stage" --owner=0 --group=0 --sort=name -cf - vitrine | xz -T0 -3 >"$out"
 bytes=$(stat -c %s "$out")
 echo "$out: $((bytes / 1024 / 1024)) MiB, ${#programs[@]} programs, $(find "$root/lib" -maxdepth 1 -name '*.so*' | wc -l) libraries"
 [ "$bytes" -le $((limit_mib * 1024 * 1024)) ] || { echo "error: more than $limit_mib MiB" >&2; exit 1; }

@@ -19,9 +19,10 @@ void print_row(const GpuOpTiming& t, double copy_gbps) {
               t.ns * 1e-3,
               t.gbps);
   if (t.tflops > 0) {
-    std::printf("       - %9.1f\n", t.tflops);
+    std::printf("       -        - %9.1f\n", t.tflops);
   } else {
-    std::printf(" %6.1f%%         -\n", 100 * t.gbps / copy_gbps);
+    std::printf(
+        " %6.1f%% %7.1f%%         -\n", 100 * t.gbps / copy_gbps, 100 * t.gbps / t.copy_gbps);
   }
 }
 
@@ -32,6 +33,7 @@ Json to_json(const GpuOpTiming& t, double copy_gbps) {
           {"ns", t.ns},
           {"gbps", t.gbps},
           {"copy_share", t.gbps / copy_gbps},
+          {"copy_of_size_share", t.gbps / t.copy_gbps},
           {"tflops", t.tflops}};
 }
 
@@ -44,20 +46,26 @@ int bench_gpu(const std::string& only, bool json) {
   std::vector<GpuOpTiming> timings = bench_gpu_ops(options);
   if (only.empty()) {
     for (const GpuUpdateTiming& t : bench_gpu_update()) {
-      timings.push_back({t.pass, "[" + std::to_string(t.elements) + "]", false, t.ns, t.gbps, 0});
+      const std::string shape = "[" + std::to_string(t.elements) + "]";
+      timings.push_back({t.pass, shape, false, t.ns, t.gbps, 0, copy_gbps});
     }
   }
   const std::string device = gpu_devices().front().name;
   Json rows = Json::array();
   if (!json) {
-    std::printf("%s: copies move %.0f GB/s (read plus written); bf16\n", device.c_str(), copy_gbps);
-    std::printf("%-22s %-9s %-42s %10s %8s %7s %9s\n",
+    std::printf(
+        "%s: copies move %.0f GB/s (read plus written); \"of size\": of a copy that moves as many "
+        "bytes; bf16\n",
+        device.c_str(),
+        copy_gbps);
+    std::printf("%-22s %-9s %-42s %10s %8s %7s %8s %9s\n",
                 "operation",
                 "direction",
                 "shapes",
                 "us",
                 "GB/s",
                 "of copy",
+                "of size",
                 "TFLOP/s");
   }
   for (const GpuOpTiming& t : timings) {

@@ -12,6 +12,7 @@
 #include "core/philox.h"
 #include "models/registry.h"
 #include "run/engine.h"
+#include "timeline/chrome_writer.h"
 
 namespace vitrine {
 namespace {
@@ -95,14 +96,38 @@ double median(std::vector<double> values) {
 
 namespace {
 
+// Of several ranks, rank r's file gets ".rank<r>" before its ending.
+void record_steps(Bench& bench, Recorder& recorder, std::string path, World* world) {
+  if (world) {
+    const size_t name = path.find_last_of('/') + 1;
+    const size_t dot = std::min(path.find('.', name), path.size());
+    path.insert(dot, ".rank" + std::to_string(world->rank()));
+  }
+  recorder.start();
+  for (int i = 0; i < 3; ++i) {
+    recorder.begin_step(bench.engine->steps_done());
+    bench.step();
+    recorder.end_step();
+  }
+  recorder.stop();
+  RankTimeline timeline = recorder.take();
+  bench.engine->add_gpu_records(timeline);
+  write_chrome_trace(timeline, path);
+}
+
 int bench_rank(const BenchOptions& options, World* world) {
-  Bench bench(options, nullptr, world);
+  RecorderOptions by_hand;
+  by_hand.active = 0;
+  by_hand.operations = true;
+  Recorder recorder(world ? world->rank() : 0, world ? world->size() : 1, by_hand);
+  Bench bench(options, options.trace.empty() ? nullptr : &recorder, world);
   StepReport report;
   std::vector<double> ms;
   for (int i = 0; i < options.warmup + options.steps; ++i) {
     const auto taken = static_cast<double>(bench.step(&report)) * 1e-6;
     if (i >= options.warmup) ms.push_back(taken);
   }
+  if (!options.trace.empty()) record_steps(bench, recorder, options.trace, world);
   if (world && world->rank() != 0) return 0;
   const double middle = median(ms);
   const double least = *std::min_element(ms.begin(), ms.end());
@@ -113,6 +138,7 @@ int bench_rank(const BenchOptions& options, World* world) {
                   {"ranks", world ? world->size() : 1},
                   {"stage", options.stage},
                   {"dtype", options.dtype},
+                  {"gradient_dtype", options.gradient_dtype},
                   {"micro_batch", bench.micro_batch},
                   {"accumulation", options.accumulation},
                   {"threads", compute_threads()},

@@ -60,6 +60,9 @@ void add_bench(CLI::App& app, CommandAction& action, const CommandLine& line) {
       ->capture_default_str();
   command->add_option("--size", a->options.size, "Size of the model")->capture_default_str();
   command->add_option("--steps", a->options.steps)->capture_default_str();
+  command->add_option("--warmup", a->options.warmup, "Of step: steps before those that count")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command->add_option("--pairs", a->options.pairs, "Of recorder")->capture_default_str();
   command->add_option("--micro-batch", a->options.micro_batch);
   command->add_option("--dtype", a->options.dtype, "Of step: f32, bf16, f16")
@@ -73,6 +76,7 @@ void add_bench(CLI::App& app, CommandAction& action, const CommandLine& line) {
   command->add_option("--ranks", a->options.ranks, "Of step")->capture_default_str();
   command->add_option("--loss-chunk-rows", a->options.loss_chunk_rows, "Of step, for decoders");
   command->add_flag("--recompute", a->options.recompute, "Of step: full recomputation");
+  command->add_option("--trace", a->options.trace, "Of step: file for three more, recorded steps");
   command->add_option("--op", a->op, "Of ops: only this operation");
   command->add_option("--device", a->options.device, "Of ops and step: cpu or gpu")
       ->check(CLI::IsMember({"cpu", "gpu"}))

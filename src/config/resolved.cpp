@@ -34,6 +34,7 @@ Json train_json(const TrainConfig& train) {
   if (train.steps > 0) json["steps"] = train.steps;
   if (train.seconds > 0) json["seconds"] = train.seconds;
   json["device"] = train.device;
+  json["deterministic"] = train.deterministic;
   json["seed"] = train.seed;
   json["log_every"] = train.log_every;
   json["eval_every"] = train.eval_every;

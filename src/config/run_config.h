@@ -47,6 +47,7 @@ struct TrainConfig {
   int64_t steps = 0;           // one of the two is given
   double seconds = 0;          // time budget
   std::string device = "cpu";  // or "gpu": one a rank
+  bool deterministic = false;  // on GPUs: the same bits in every run, at some cost
   uint64_t seed = 0;
   int64_t log_every = 10, eval_every = 0, eval_batches = 8;
   double timeout_seconds = 300;  // a collective that takes longer ends the run

@@ -140,6 +140,7 @@ TrainConfig read_train(const Json& section, const DeepSpeedSettings& settings) {
   if (train.device != "cpu" && train.device != "gpu") {
     throw ConfigError("train.device: cpu or gpu, got \"" + train.device + "\"");
   }
+  train.deterministic = in.boolean("deterministic", train.deterministic);
   train.seed = static_cast<uint64_t>(in.integer("seed", 0, 0, INT64_MAX));
   const bool own_schedule = read_schedule(in, train.schedule);
   if (settings.schedule && own_schedule) {

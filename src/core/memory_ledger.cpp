@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "core/device.h"
 #include "core/error.h"
 #include "core/format.h"
 
@@ -29,7 +30,7 @@ void MemoryLedger::add(MemoryCategory category, const std::string& holder, int64
   if (capacity_ > 0 && total_ + bytes > capacity_) {
     const int64_t total = total_;
     lock.unlock();
-    throw OutOfMemory("out of memory: " + holder + " asks for " +
+    throw OutOfMemory("out of memory on " + device_->name() + ": " + holder + " asks for " +
                       format_bytes(static_cast<double>(bytes)) + " of " +
                       memory_category_name(category) + " with " +
                       format_bytes(static_cast<double>(total)) + " of " +

@@ -1,11 +1,14 @@
 // One GPU as a device: a stream a lane, an event a mark, and a cache of freed blocks.
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <vector>
 
 #include "core/error.h"
+#include "core/parallel.h"
 #include "gpu/device_kernels.h"
 #include "gpu/fault.h"
 #include "gpu/gpu.h"
@@ -33,6 +36,7 @@ class GpuDevice : public Device {
     for (auto& [size, blocks] : free_) {
       for (Freed& freed : blocks) cudaFree(freed.block);
     }
+    for (Stage& stage : stages_) cudaFreeHost(stage.memory);
     gpu::use_stream(index_, nullptr);
   }
 
@@ -85,8 +89,29 @@ class GpuDevice : public Device {
     VITRINE_GPU_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, gpu::stream()));
   }
   void upload(void* to, const void* host, size_t bytes) override {
-    // Pageable memory is staged before the call returns.
-    VITRINE_GPU_CHECK(cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, gpu::stream()));
+    if (bytes < kStagedBytes) {  // pageable memory is staged by the driver before the call returns
+      VITRINE_GPU_CHECK(cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, gpu::stream()));
+      return;
+    }
+    // Through pinned memory filled by all threads: the driver's own staging is slower and waits.
+    const std::lock_guard lock(staging_mutex_);
+    for (size_t at = 0; at < bytes; at += kStageBytes) {
+      Stage& stage = stages_[next_stage_++ % stages_.size()];
+      if (!stage.memory) {
+        VITRINE_GPU_CHECK(cudaMallocHost(&stage.memory, kStageBytes));
+        stage.free = Event::make();
+      } else {
+        VITRINE_GPU_CHECK(cudaEventSynchronize(stage.free.get()));
+      }
+      const size_t part = std::min(kStageBytes, bytes - at);
+      copy_on_host(stage.memory, static_cast<const char*>(host) + at, part);
+      VITRINE_GPU_CHECK(cudaMemcpyAsync(static_cast<char*>(to) + at,
+                                        stage.memory,
+                                        part,
+                                        cudaMemcpyHostToDevice,
+                                        gpu::stream()));
+      VITRINE_GPU_CHECK(cudaEventRecord(stage.free.get(), gpu::stream()));
+    }
   }
   void download(void* host, const void* from, size_t bytes) override {
     VITRINE_GPU_CHECK(cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, gpu::stream()));
@@ -127,6 +152,20 @@ class GpuDevice : public Device {
   }
 
  private:
+  static constexpr size_t kStagedBytes = size_t{256} << 10, kStageBytes = size_t{8} << 20;
+  struct Stage {
+    void* memory = nullptr;  // pinned, kStageBytes
+    Event free;              // its last copy is done
+  };
+  static void copy_on_host(void* to, const void* from, size_t bytes) {
+    constexpr size_t kPiece = size_t{256} << 10;
+    parallel_for(static_cast<int64_t>((bytes + kPiece - 1) / kPiece), 2, [&](int64_t a, int64_t b) {
+      const size_t begin = static_cast<size_t>(a) * kPiece;
+      const size_t end = std::min(bytes, static_cast<size_t>(b) * kPiece);
+      std::memcpy(static_cast<char*>(to) + begin, static_cast<const char*>(from) + begin, end - begin);
+    });
+  }
+
   struct Freed {
     void* block;
     cudaStream_t stream;  // that released it, at `event`
@@ -197,6 +236,9 @@ class GpuDevice : public Device {
   std::map<size_t, std::deque<Freed>> free_;
   std::vector<Event> events_;
   std::deque<Event> marks_, stamps_;
+  std::mutex staging_mutex_;
+  std::array<Stage, 4> stages_;
+  size_t next_stage_ = 0;
   size_t stamps_used_ = 0;
   size_t reserved_ = 0;
 };

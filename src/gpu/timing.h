@@ -7,8 +7,10 @@
 namespace vitrine::gpu {
 
 // Nanoseconds of one issue(set), in the calling thread's stream: the median of `samples` rounds
-// over all sets. Before each round prepare(set) runs for all sets untimed, which also gives the
-// host a lead, so that what is timed are kernels and not launches. Two rounds warm up.
+// over all sets. Before each round prepare(set) runs for all sets untimed. Rounds are replays of a
+// captured graph of at least twenty calls, so that kernels are timed and not launches; where
+// capture is refused, plain loops. issue(set) must stand being repeated without prepare(set): its
+// times may not depend on what it left in its operands.
 double median_ns(int sets,
                  int samples,
                  const std::function<void(int)>& prepare,
@@ -17,7 +19,9 @@ double median_ns(int sets,
 // So many sets of operands of `bytes` that a round leaves nothing of them in the L2 cache.
 int sets_beyond_cache(double bytes);
 
-// Bytes a second, read plus written, of copies between two arrays of `bytes` each.
-double copy_bandwidth(size_t bytes = size_t{1} << 30);
+// Bytes a second, read plus written, of copies that move `bytes`, half read and half written, with
+// operands that rotate as those of median_ns(). Copies of a few megabytes are slower by what every
+// kernel's start and end cost.
+double copy_bandwidth(size_t bytes = size_t{1} << 31);
 
 }  // namespace vitrine::gpu

@@ -64,6 +64,38 @@ __device__ __forceinline__ void store(T* at, const Vec<T, N>& value) {
   *reinterpret_cast<Vec<T, N>*>(at) = value;
 }
 
+// As load() and store(), of data that nothing reads again soon: it leaves the caches first.
+template <int N, typename T>
+__device__ __forceinline__ Vec<T, N> load_once(const T* at) {
+  constexpr int kBytes = N * static_cast<int>(sizeof(T));
+  Vec<T, N> value;
+  if constexpr (kBytes % 16 == 0) {
+#pragma unroll
+    for (int i = 0; i < kBytes / 16; ++i) {
+      reinterpret_cast<uint4*>(&value)[i] = __ldcs(reinterpret_cast<const uint4*>(at) + i);
+    }
+  } else if constexpr (kBytes == 8) {
+    *reinterpret_cast<uint2*>(&value) = __ldcs(reinterpret_cast<const uint2*>(at));
+  } else {
+    value = load<N>(at);
+  }
+  return value;
+}
+template <typename T, int N>
+__device__ __forceinline__ void store_once(T* at, const Vec<T, N>& value) {
+  constexpr int kBytes = N * static_cast<int>(sizeof(T));
+  if constexpr (kBytes % 16 == 0) {
+#pragma unroll
+    for (int i = 0; i < kBytes / 16; ++i) {
+      __stcs(reinterpret_cast<uint4*>(at) + i, reinterpret_cast<const uint4*>(&value)[i]);
+    }
+  } else if constexpr (kBytes == 8) {
+    __stcs(reinterpret_cast<uint2*>(at), *reinterpret_cast<const uint2*>(&value));
+  } else {
+    store(at, value);
+  }
+}
+
 template <typename W>
 __device__ __forceinline__ W warp_sum(W x) {
 #pragma unroll

@@ -110,9 +110,13 @@ class Backend {
   // Throws ConfigError when this backend has no row for the operation.
   const OpKernels& kernels(std::string_view op) const;
   bool has(std::string_view op) const;
+  // Whether its kernels take scratch of their own and leave OpCall::workspace alone.
+  bool brings_workspace() const { return brings_workspace_; }
+  void set_brings_workspace() { brings_workspace_ = true; }
 
  private:
   std::string name_;
+  bool brings_workspace_ = false;
   std::vector<std::pair<std::string, OpKernels>> rows_;
 };
 

@@ -55,9 +55,9 @@ void Activations::set_batch(int e, int micro, const TensorView& tensor) {
   } else if (device.is_host()) {
     convert(target.dtype, target.data, tensor.dtype, tensor.data, target.elements());
   } else {
-    std::vector<std::byte> converted(target.bytes());
-    convert(target.dtype, converted.data(), tensor.dtype, tensor.data, target.elements());
-    device.upload(target.data, converted.data(), converted.size());
+    const Buffer given(ledger_, MemoryCategory::kStaging, edge.name, tensor.bytes());
+    device.upload(given.data(), tensor.data, tensor.bytes());
+    device.convert(target.dtype, target.data, tensor.dtype, given.data(), target.elements());
   }
 }
 

@@ -66,6 +66,16 @@ std::string agreed_text(const OptimizerConfig& o) {
                 o.clip);
 }
 
+// Blocks that shared a tape share its replacement.
+void drop_workspaces(Graph& graph) {
+  std::map<const Tape*, std::shared_ptr<const Tape>> replaced;
+  for (GraphBlock& block : graph.blocks) {
+    std::shared_ptr<const Tape>& without = replaced[block.tape.get()];
+    if (!without) without = std::make_shared<const Tape>(block.tape->without_workspaces());
+    block.tape = without;
+  }
+}
+
 EngineOptions with_execution(EngineOptions options) {
   if (!options.execution.device) options.execution = cpu_execution();
   return options;
@@ -101,6 +111,7 @@ int Engine::add_variant(Model model, const BatchTypes& batch) {
     throw ConfigError("a variant of a model must own the same parameters as the model");
   }
   v.graph = compile_graph(v.model, v.table, batch, options_.strategy);
+  if (options_.execution.backend->brings_workspace()) drop_workspaces(v.graph);
   v.schedule = build_schedule(v.graph, options_.strategy, place_.rank);
   v.eval_strategy = options_.strategy;
   v.eval_strategy.accumulation = 1;
@@ -202,6 +213,37 @@ StepReport Engine::conclude(const StepInput& input, const StepOutput& output) {
   return report;
 }
 
+// The GPU is traced while the recorder records; what comes before its window only warms the tracer
+// up.
+void Engine::follow_recorder(Runner& runner) {
+  if (!recorder_ || ledger_.device().is_host()) return;
+  if (recorder_->recording() && no_gpu_trace_.empty()) {
+    if (gpu_trace_ && gpu_trace_warm_ && recorder_->active()) {
+      gpu_trace_->stop();
+      gpu_trace_.reset();
+    }
+    if (!gpu_trace_) {
+      gpu_trace_ = GpuTrace::start(no_gpu_trace_);
+      gpu_trace_warm_ = !recorder_->active();
+    }
+  }
+  runner.set_gpu_trace(recorder_->recording() ? gpu_trace_.get() : nullptr);
+}
+
+void Engine::add_gpu_records(RankTimeline& timeline) {
+  if (ledger_.device().is_host()) return;
+  if (!gpu_trace_) {
+    if (!no_gpu_trace_.empty()) timeline.info["gpu.trace"] = no_gpu_trace_;
+    return;
+  }
+  for (auto& variant : variants_) {
+    if (variant->train) variant->train->set_gpu_trace(nullptr);
+  }
+  gpu_trace_->stop();
+  gpu_trace_->add_to(timeline);
+  gpu_trace_.reset();
+}
+
 StepReport Engine::train_step(const std::function<BatchViews(int)>& batch,
                               int variant,
                               double progress,
@@ -214,7 +256,9 @@ StepReport Engine::train_step(const std::function<BatchViews(int)>& batch,
   StepInput input = make_input(progress);
   input.batch = batch;
   input.progress = own_progress;
-  return conclude(input, runner(variant).step(input));
+  Runner& run = runner(variant);
+  follow_recorder(run);
+  return conclude(input, run.step(input));
 }
 
 double Engine::forward(const BatchViews& batch) {
@@ -238,6 +282,7 @@ double Engine::forward(const BatchViews& batch) {
   if (micro_ == 0) {
     input_ = make_input(0);
     input_.batch = [this](int) { return pending_batch_; };
+    follow_recorder(run);
     run.begin(input_);
   }
   pending_batch_ = batch;

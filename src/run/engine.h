@@ -86,6 +86,11 @@ class Engine {
   // otherwise a missing state is an error.
   std::string load(const std::string& path, bool optimizer_state = true);
 
+  // --- traces
+  // Adds what the GPU did in the recorder's window to what the recorder's take() gave, and ends the
+  // tracing of the GPU; nothing on the CPU. A GPU that cannot be traced is a line in the info.
+  void add_gpu_records(RankTimeline& timeline);
+
   int64_t steps_done() const { return steps_done_; }
   int64_t skipped_steps() const { return skipped_; }
   int rank() const { return place_.rank; }
@@ -103,6 +108,7 @@ class Engine {
   enum class Phase : uint8_t { kReady, kForwardDone, kBackwardDone };
 
   void check_agreement();
+  void follow_recorder(Runner& runner);
   StepInput make_input(double progress);
   StepReport conclude(const StepInput& input, const StepOutput& output);
   Runner& runner(int variant);
@@ -111,6 +117,9 @@ class Engine {
   MeshPlace place_;
   World* world_;
   Recorder* recorder_;
+  std::unique_ptr<GpuTrace> gpu_trace_;
+  bool gpu_trace_warm_ = false;  // started before the window
+  std::string no_gpu_trace_;     // why
   MemoryLedger ledger_, host_ledger_;
   std::vector<std::unique_ptr<Variant>> variants_;
   std::unique_ptr<ShardStore> store_;

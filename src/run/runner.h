@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "gpu/cupti_recorder.h"
 #include "run/activations.h"
 #include "run/collectives.h"
 #include "run/execution.h"
@@ -73,6 +74,9 @@ class Runner {
   void run_until(int end_action);
   StepOutput finish();
 
+  // Device work issued from now on is attributed in `trace`; null: not traced.
+  void set_gpu_trace(GpuTrace* trace) { gpu_trace_ = trace; }
+
   // Keep these edges' values after the step, until the next begin().
   void hold_results(const std::vector<int>& edges);
   TensorView held(int edge, int micro) const { return activations_.value(edge, micro); }
@@ -119,7 +123,8 @@ class Runner {
                          const CallTraffic& traffic,
                          int32_t lane,
                          int64_t start_ns);
-  OpObserver observer(const Action& action, int32_t lane);
+  class Operations;
+  GpuWork gpu_work(const Action& action, int32_t lane) const;
   void sample_memory();
 
   const Graph& graph_;
@@ -130,6 +135,7 @@ class Runner {
   const Execution& execution_;
   MemoryLedger& ledger_;
   Recorder* recorder_;
+  GpuTrace* gpu_trace_ = nullptr;
   bool training_;
   Activations activations_;
   Buffer scratch_;

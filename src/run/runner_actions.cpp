@@ -52,19 +52,57 @@ void Runner::record_collective(const Action& action,
   recorder_->collective(span, collective);
 }
 
-OpObserver Runner::observer(const Action& action, int32_t lane) {
-  return [this, &action, lane](const TapeNode& node, bool backward, int64_t start, int64_t end) {
+// One span an operation, where wanted; on a GPU, what its kernels belong to.
+class Runner::Operations : public OpObserver {
+ public:
+  Operations(Runner& runner, const Action& action, int32_t lane)
+      : runner_(runner), action_(action), lane_(lane) {}
+  // Itself, or null when nobody wants to know.
+  OpObserver* wanted() {
+    const bool spans = runner_.recorder_ && runner_.recorder_->wants_operations();
+    return spans || runner_.gpu_trace_ ? this : nullptr;
+  }
+
+  void begins(const TapeNode& node, bool backward) override {
+    if (!runner_.gpu_trace_) return;
+    GpuWork work = runner_.gpu_work(action_, lane_);
+    work.name = name(node, backward);
+    runner_.gpu_trace_->begin(work);
+  }
+  void ended(const TapeNode& node, bool backward, int64_t start, int64_t end) override {
+    if (runner_.gpu_trace_) runner_.gpu_trace_->end();
+    if (!runner_.recorder_ || !runner_.recorder_->wants_operations()) return;
     SpanRecord span;
     span.start_ns = start;
     span.duration_ns = end - start;
-    span.name = (backward ? names_->backward_operations : names_->operations).at(node.op->name);
+    span.name = name(node, backward);
     span.kind = SpanKind::kOperation;
-    span.lane = lane;
-    span.step = static_cast<int32_t>(input_.step);
-    span.micro_batch = action.micro_batch;
-    span.block = names_->blocks[static_cast<size_t>(action.block)];
-    recorder_->span(span);
-  };
+    span.lane = lane_;
+    span.step = static_cast<int32_t>(runner_.input_.step);
+    span.micro_batch = action_.micro_batch;
+    span.block = runner_.names_->blocks[static_cast<size_t>(action_.block)];
+    runner_.recorder_->span(span);
+  }
+
+ private:
+  StringId name(const TapeNode& node, bool backward) const {
+    const Names& names = *runner_.names_;
+    return (backward ? names.backward_operations : names.operations).at(node.op->name);
+  }
+
+  Runner& runner_;
+  const Action& action_;
+  int32_t lane_;
+};
+
+GpuWork Runner::gpu_work(const Action& action, int32_t lane) const {
+  GpuWork work;
+  work.name = names_->action(action);
+  if (action.block >= 0) work.block = names_->blocks[static_cast<size_t>(action.block)];
+  work.lane = lane;
+  work.step = static_cast<int32_t>(input_.step);
+  work.micro_batch = action.micro_batch;
+  return work;
 }
 
 void Runner::sample_memory() {
@@ -131,10 +169,15 @@ void Runner::run_forward(const Action& action, int32_t lane) {
   bindings.saved = activations_.allocate_saved(action.block, micro);
   bindings.scratch = scratch_.data();
   bindings.device = execution_.device.get();
+<<<<<<< HEAD
+  Operations operations(*this, action, lane);
+  block.tape->forward(*execution_.backend, bindings, operations.wanted());
+=======
   bindings.forward_only = !keep;
   const OpObserver watch = observer(action, lane);
   block.tape->forward(
       *execution_.backend, bindings, recorder_ && recorder_->wants_operations() ? &watch : nullptr);
+>>>>>>> gpu-mat
   sample_memory();
   if (!keep) activations_.free_saved(action.block, micro);
   for (const int e : block.outputs) {
@@ -184,8 +227,8 @@ void Runner::run_backward(const Action& action, int32_t lane) {
   bindings.dparameters = dparameters;
   bindings.scratch = scratch_.data();
   bindings.device = execution_.device.get();
-  const OpObserver watch = observer(action, lane);
-  const OpObserver* observed = recorder_ && recorder_->wants_operations() ? &watch : nullptr;
+  Operations operations(*this, action, lane);
+  OpObserver* observed = operations.wanted();
   if (strategy_.recompute) {
     const int64_t again = now_ns();
     bindings.saved = activations_.allocate_saved(action.block, micro);
@@ -301,7 +344,10 @@ void Runner::execute(int index, int32_t lane) {
       execution_.device->wait(wait);
     }
   }
-  perform(action, lane);
+  {
+    const GpuWorkScope scope(gpu_trace_, gpu_trace_ ? gpu_work(action, lane) : GpuWork{});
+    perform(action, lane);
+  }
   execution_.device->mark(index);
 }
 

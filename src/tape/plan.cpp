@@ -136,6 +136,14 @@ void Tape::plan() {
   }
 }
 
+Tape Tape::without_workspaces() const {
+  Tape tape = *this;
+  for (TapeNode& node : tape.nodes_) node.forward_workspace = node.backward_workspace = 0;
+  tape.layout_ = {};
+  tape.plan();
+  return tape;
+}
+
 bool Tape::needs_backward() const {
   return std::any_of(nodes_.begin(), nodes_.end(), [](const auto& n) { return n.needs_backward; });
 }

@@ -34,7 +34,7 @@ TensorView Tape::view(int slot_index, const TapeBindings& bindings) const {
 void Tape::run_node(size_t n,
                     const Backend& backend,
                     const TapeBindings& bindings,
-                    const OpObserver* observer) const {
+                    OpObserver* observer) const {
   const TapeNode& node = nodes_[n];
   VITRINE_ASSERT(node.in.size() <= kMaxOperands && node.out.size() <= kMaxOperands);
   Views in, out, saved;
@@ -50,20 +50,21 @@ void Tape::run_node(size_t n,
   call.out = {out.data(), node.out.size()};
   call.saved = {saved.data(), node.saved.size()};
   call.workspace = at(bindings.scratch, layout_.forward_workspace[n]);
+  if (observer) observer->begins(node, false);
   const int64_t start = observer ? now_ns() : 0;
   backend.kernels(node.op->name).forward(call);
-  if (observer) (*observer)(node, false, start, now_ns());
+  if (observer) observer->ended(node, false, start, now_ns());
 }
 
 void Tape::forward(const Backend& backend,
                    const TapeBindings& bindings,
-                   const OpObserver* observer) const {
+                   OpObserver* observer) const {
   for (size_t n = 0; n < nodes_.size(); ++n) run_node(n, backend, bindings, observer);
 }
 
 void Tape::recompute(const Backend& backend,
                      const TapeBindings& bindings,
-                     const OpObserver* observer) const {
+                     OpObserver* observer) const {
   for (size_t n = 0; n < nodes_.size(); ++n) {
     if (recompute_nodes_[n]) run_node(n, backend, bindings, observer);
   }
@@ -71,7 +72,7 @@ void Tape::recompute(const Backend& backend,
 
 void Tape::backward(const Backend& backend,
                     const TapeBindings& bindings,
-                    const OpObserver* observer) const {
+                    OpObserver* observer) const {
   // Whether a slot's gradient holds something already, so that the next contribution is added.
   std::vector<bool> written(slots_.size(), false);
   const auto gradient = [&](int slot_index) -> GradView {
@@ -129,10 +130,11 @@ void Tape::backward(const Backend& backend,
     call.out = {out.data(), node.out.size()};
     call.saved = {saved.data(), node.saved.size()};
     call.workspace = at(bindings.scratch, layout_.backward_workspace[n]);
+    if (observer) observer->begins(node, true);
     const int64_t start = observer ? now_ns() : 0;
     backend.kernels(node.op->name)
         .backward(call, {dout.data(), node.out.size()}, {din.data(), node.in.size()});
-    if (observer) (*observer)(node, true, start, now_ns());
+    if (observer) observer->ended(node, true, start, now_ns());
   }
 
   // A wanted gradient that nothing reached is zero.

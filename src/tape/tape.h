@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -72,9 +71,13 @@ struct TapeBindings {
   std::span<const GradView> dinputs, dparameters;  // null = not wanted
 };
 
-// Told of every operation that a replay ran. `backward` nodes come in reverse order.
-using OpObserver =
-    std::function<void(const TapeNode&, bool backward, int64_t start_ns, int64_t end_ns)>;
+// Told of every operation that a replay issues. `backward` nodes come in reverse order.
+class OpObserver {
+ public:
+  virtual ~OpObserver() = default;
+  virtual void begins(const TapeNode&, bool /*backward*/) {}
+  virtual void ended(const TapeNode& node, bool backward, int64_t start_ns, int64_t end_ns) = 0;
+};
 
 class Tape {
  public:
@@ -94,19 +97,15 @@ class Tape {
   bool runs_again(size_t n) const { return recompute_nodes_[n]; }
   // The shapes and dtypes that a node's operation was given.
   std::vector<TensorType> input_types(const TapeNode& node) const;
+  // The same tape for a backend that brings its own scratch: none is laid out for operations.
+  Tape without_workspaces() const;
   // The same operations on the same slots: replaying either gives the same.
   bool same_operations(const Tape& other) const;
 
-  void forward(const Backend& backend,
-               const TapeBindings& bindings,
-               const OpObserver* observer) const;
+  void forward(const Backend& backend, const TapeBindings& bindings, OpObserver* observer) const;
   // Runs again only what backward reads and no port still holds; fills bindings.saved.
-  void recompute(const Backend& backend,
-                 const TapeBindings& bindings,
-                 const OpObserver* observer) const;
-  void backward(const Backend& backend,
-                const TapeBindings& bindings,
-                const OpObserver* observer) const;
+  void recompute(const Backend& backend, const TapeBindings& bindings, OpObserver* observer) const;
+  void backward(const Backend& backend, const TapeBindings& bindings, OpObserver* observer) const;
 
   // Sums over the nodes.
   Cost forward_cost() const;
@@ -117,7 +116,7 @@ class Tape {
   friend class TapeBuilder;
   void plan();
   bool read_in_backward(int slot) const;
-  void run_node(size_t node, const Backend&, const TapeBindings&, const OpObserver*) const;
+  void run_node(size_t node, const Backend&, const TapeBindings&, OpObserver*) const;
   TensorView view(int slot, const TapeBindings& bindings) const;
 
   std::vector<TapeNode> nodes_;

@@ -12,6 +12,7 @@
 #include "data/loader.h"
 #include "metrics/metrics_writer.h"
 #include "models/registry.h"
+#include "ops/gpu/precision.h"
 #include "timeline/chrome_writer.h"
 #include "train/datasets.h"
 #include "train/run_folder.h"
@@ -24,6 +25,7 @@ double seconds_since(int64_t ns) { return static_cast<double>(now_ns() - ns) * 1
 EngineOptions engine_options(const RunConfig& config) {
   EngineOptions options;
   if (config.train.device == "gpu") {
+    gpu::set_deterministic(config.train.deterministic);
     options.execution = gpu_execution(rank_environment().local_rank);
   }
   options.strategy = config.strategy;
@@ -208,7 +210,9 @@ class Trainer {
     const std::string path =
         options_.run_folder + "/trace/rank" + std::to_string(rank_) +
         (result_.traces.empty() ? "" : "." + std::to_string(result_.traces.size())) + ".json.gz";
-    write_chrome_trace(recorder_->take(), path);
+    RankTimeline timeline = recorder_->take();
+    engine_->add_gpu_records(timeline);
+    write_chrome_trace(timeline, path);
     result_.traces.push_back(path);
   }
 

@@ -38,6 +38,14 @@ constexpr double gpu_row(DType dtype) {
   }
 }
 
+// An engine on a GPU against one on the CPU, ten f32 steps. The loss is a mean over many terms of
+// rounding errors of 1e-6. Updates are AdamW's, which moves an element by about the learning rate
+// whatever the size of its gradient: elements whose gradients are rounding errors move either way.
+constexpr double kDeviceLoss = 1e-5;
+constexpr double kDeviceUpdate = 2e-2;
+// bf16 against f32 losses of a few steps: one rounding of 2^-9 in each of many terms.
+constexpr double kBf16Loss = 2e-2;
+
 // PyTorch's f32 results against the f64 reference row.
 constexpr double kGolden = 1e-5;
 

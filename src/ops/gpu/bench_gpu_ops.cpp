@@ -2,7 +2,9 @@
 #include "ops/gpu/bench_gpu_ops.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <map>
 #include <memory>
 
 #include "core/device.h"
@@ -206,12 +208,28 @@ class Operands {
   std::vector<GradView> din_;
 };
 
+// Bandwidths of copies by size, each measured once.
+class Copies {
+ public:
+  double gbps(double bytes) {
+    const double step = 1 << 20;
+    const auto size = static_cast<size_t>(std::clamp(std::round(bytes / step), 1.0, 2048.0) * step);
+    double& known = known_[size];
+    if (known == 0) known = gpu::copy_bandwidth(size) * 1e-9;
+    return known;
+  }
+
+ private:
+  std::map<size_t, double> known_;
+};
+
 // The two products of linear's backward and its bias gradient, each alone.
 void time_products(const GpuOpCase& c,
                    const std::vector<TensorType>& types,
                    const std::string& shapes,
                    int samples,
                    std::vector<std::unique_ptr<Operands>>& operands,
+                   Copies& copies,
                    std::vector<GpuOpTiming>& timings) {
   const char* names[] = {"linear dx", "linear dw", "linear dbias"};
   const OpDef& op = find_op(c.op);
@@ -226,7 +244,8 @@ void time_products(const GpuOpCase& c,
     const double bytes =
         dy_bytes + (product ? static_cast<double>(types[0].bytes() + types[1].bytes()) : 0);
     const double flops = product ? op.forward_cost(c.attrs, types).flops : 0;
-    timings.push_back({names[input], shapes, true, ns, bytes / ns, flops / ns * 1e-3});
+    timings.push_back(
+        {names[input], shapes, true, ns, bytes / ns, flops / ns * 1e-3, copies.gbps(bytes)});
   }
 }
 
@@ -234,6 +253,7 @@ void time_case(Device& device,
                const Pattern& pattern,
                const GpuOpCase& c,
                int samples,
+               Copies& copies,
                std::vector<GpuOpTiming>& timings) {
   const OpDef& op = find_op(c.op);
   const auto types = Operands::types_of(c);
@@ -257,9 +277,11 @@ void time_case(Device& device,
                        backward,
                        ns,
                        cost.bytes / ns,
-                       cost.matmul ? cost.flops / ns * 1e-3 : 0});
+                       cost.matmul ? cost.flops / ns * 1e-3 : 0,
+                       copies.gbps(cost.bytes)});
   }
-  if (c.op == "linear") time_products(c, types, join(shapes, " "), samples, operands, timings);
+  if (c.op == "linear")
+    time_products(c, types, join(shapes, " "), samples, operands, copies, timings);
   device.synchronize();
 }
 
@@ -271,11 +293,12 @@ std::vector<GpuOpTiming> bench_gpu_ops(const GpuBenchOptions& options) {
   device->enter_lane(0);
   const Pattern pattern(*device);
   std::vector<GpuOpTiming> timings;
+  Copies copies;
   for (const auto& cases : {language_cases(), world_cases()}) {
     for (const GpuOpCase& c : cases) {
       if (!options.only.empty() && c.op != options.only) continue;
       if (!gpu_backend().has(c.op)) continue;
-      time_case(*device, pattern, c, std::max(1, options.samples), timings);
+      time_case(*device, pattern, c, std::max(1, options.samples), copies, timings);
     }
   }
   device->synchronize();

@@ -14,6 +14,7 @@ struct GpuOpTiming {
   double ns = 0;      // median
   double gbps = 0;    // 1e9 bytes a second, by the operation's own cost
   double tflops = 0;  // 1e12 operations a second, by the same cost; 0 unless it multiplies matrices
+  double copy_gbps = 0;  // of a copy that moves as many bytes
 };
 
 struct GpuBenchOptions {

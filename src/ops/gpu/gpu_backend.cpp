@@ -6,6 +6,7 @@ namespace vitrine {
 Backend& gpu_backend() {
   static auto* backend = [] {
     auto* made = new Backend("gpu");
+    made->set_brings_workspace();
     gpu::add_norm_rows(*made);
     gpu::add_swiglu_rotary_rows(*made);
     gpu::add_embedding_rows(*made);

@@ -7,8 +7,9 @@ namespace vitrine::gpu {
 void set_tf32(bool on);
 bool tf32();
 
-// Attention through cuDNN gives the same bits every time, at the cost of a slower backward. Off at
-// first; every other operation is repeatable always.
+// The same bits every time and in every process: attention through cuDNN takes a slower backward,
+// and products the library's first suggestion instead of what was fastest when measured. Off at
+// first; set before the first operation. Everything else is repeatable always.
 void set_deterministic(bool on);
 bool deterministic();
 

@@ -1,0 +1,331 @@
+// The engine on a GPU: the CPU's curves, resume, evaluation, recomputation, bad numbers, no memory.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "core/error.h"
+#include "core/json.h"
+#include "gpu/gpu.h"
+#include "models/registry.h"
+#include "ops/gpu/precision.h"
+#include "support/engine_harness.h"
+#include "support/scratch.h"
+#include "support/tolerance.h"
+
+namespace vitrine::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr int64_t kMicroBatch = 2;
+constexpr double kLearningRate = 3e-4;
+
+// A model of the registry, or the toy of odd sizes when `section` is empty.
+struct Subject {
+  const char* name;
+  const char* section;
+  int64_t ids;
+};
+
+const Subject kSubjects[] = {
+    {"Decoder",
+     R"({"family": "decoder", "size": "tiny", "vocab": 512, "layers": 2, "kv_heads": 2,
+         "qkv_bias": true, "sequence_length": 64, "loss_chunk_rows": 50})",
+     512},
+    {"World", R"({"family": "world_model", "size": "tiny", "rollout_steps": 2})", 5},
+    {"WorldWithRotary",
+     R"({"family": "world_model", "size": "tiny", "positions": "rope", "qk_norm": true})",
+     5},
+    {"Toy", "", kToyVocab}};
+
+struct Built {
+  Model model;
+  BatchTypes batch;
+};
+
+Built build(const Subject& subject) {
+  if (!*subject.section) return {toy_decoder(2, true, kToyVocab), toy_batch(kMicroBatch)};
+  BuildOptions options;
+  options.micro_batch = kMicroBatch;
+  BuiltModel built = build_model(parse_json(subject.section, subject.name), options);
+  return {std::move(built.model), std::move(built.batch)};
+}
+
+using Parameters = std::map<std::string, std::vector<float>>;
+
+Parameters parameters_of(Engine& engine) {
+  ShardStore& store = engine.store();
+  Parameters all;
+  for (int u = 0; u < static_cast<int>(store.table().units.size()); ++u) {
+    std::vector<float>& values = all[store.table().units[static_cast<size_t>(u)].name];
+    values.resize(static_cast<size_t>(store.updated(u).size()));
+    engine.ledger().device().download(
+        values.data(), store.state(u, OptimizerState::kMaster), values.size() * sizeof(float));
+  }
+  return all;
+}
+
+struct Trained {
+  std::vector<double> losses, norms;
+  Parameters parameters;
+  bool operator==(const Trained&) const = default;
+};
+
+// An engine with its stream of batches; the batch of a micro-step follows from its number.
+class Trainee {
+ public:
+  Trainee(const Subject& subject,
+          const Execution& execution,
+          const Strategy& strategy,
+          int64_t max_bad_steps = 20)
+      : ids_(subject.ids) {
+    Built built = build(subject);
+    types_ = built.batch;
+    EngineOptions options;
+    options.execution = execution;
+    options.strategy = strategy;
+    options.optimizer.lr = kLearningRate;
+    options.schedule.shape = LearningRateSchedule::Shape::kConstant;
+    options.max_bad_steps = max_bad_steps;
+    engine_ = initialize(std::move(built.model), types_, options);
+  }
+
+  Engine& engine() { return *engine_; }
+  // Floats of batches are this from now on.
+  void poison(float value) { poison_ = value; }
+
+  // Of micro-batch number `place`.
+  OwnedBatch batch(int64_t place) const {
+    OwnedBatch batch;
+    for (const auto& [name, type] : types_) {
+      const Philox random(11, static_cast<uint64_t>(place) * 16 + batch.data.size());
+      batch.data.emplace_back(name, std::vector<std::byte>(static_cast<size_t>(type.bytes())));
+      const TensorView view{batch.data.back().second.data(), type.shape, type.dtype};
+      for (int64_t i = 0; i < view.elements(); ++i) {
+        const auto at = static_cast<uint64_t>(i);
+        if (type.dtype == DType::kI32) {
+          view.as<int32_t>()[i] =
+              static_cast<int32_t>(random.below(static_cast<uint64_t>(ids_), at));
+        } else {
+          view.as<float>()[i] = poison_ != 0 ? poison_ : static_cast<float>(random.uniform(at));
+        }
+      }
+    }
+    for (size_t f = 0; f < types_.size(); ++f) {
+      const TensorType& type = types_[f].second;
+      batch.views.emplace_back(types_[f].first,
+                               TensorView{batch.data[f].second.data(), type.shape, type.dtype});
+    }
+    return batch;
+  }
+
+  StepReport step() {
+    OwnedBatch now;
+    return engine_->train_step([&](int micro) -> BatchViews {
+      now = batch(engine_->steps_done() * engine_->strategy().accumulation + micro);
+      return now.views;
+    });
+  }
+
+  Trained train(int steps) {
+    Trained trained;
+    for (int i = 0; i < steps; ++i) {
+      const StepReport report = step();
+      EXPECT_FALSE(report.skipped);
+      trained.losses.push_back(report.output.loss);
+      trained.norms.push_back(report.output.gradient_norm);
+    }
+    trained.parameters = parameters_of(*engine_);
+    return trained;
+  }
+
+ private:
+  int64_t ids_;
+  BatchTypes types_;
+  float poison_ = 0;
+  std::unique_ptr<Engine> engine_;
+};
+
+Strategy strategy_of(DType dtype = DType::kF32) {
+  Strategy strategy = toy_strategy(1, 0, 2);
+  strategy.compute_dtype = dtype;
+  return strategy;
+}
+
+// |a - b| over what training has changed since `start`.
+double distance(const std::vector<float>& a,
+                const std::vector<float>& b,
+                const std::vector<float>& start) {
+  double apart = 0, moved = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    apart += std::pow(double{a[i]} - double{b[i]}, 2);
+    moved += std::pow(double{b[i]} - double{start[i]}, 2);
+  }
+  return std::sqrt(apart / moved);
+}
+
+class GpuEngine : public ::testing::TestWithParam<Subject> {
+ protected:
+  void SetUp() override {
+    const std::string why = why_no_gpu();
+    if (!why.empty()) GTEST_SKIP() << why;
+    gpu::set_deterministic(true);
+  }
+  void TearDown() override { gpu::set_deterministic(false); }
+
+  static Execution gpu_now() { return gpu_execution(0); }
+};
+
+TEST_P(GpuEngine, FollowsTheCpuInF32) {
+  Trainee host(GetParam(), cpu_execution(), strategy_of());
+  Trainee device(GetParam(), gpu_now(), strategy_of());
+  const Parameters start = parameters_of(host.engine());
+  EXPECT_TRUE(parameters_of(device.engine()) == start);
+  const Trained expected = host.train(10), got = device.train(10);
+  for (size_t i = 0; i < expected.losses.size(); ++i) {
+    EXPECT_NEAR(got.losses[i] / expected.losses[i], 1, test::kDeviceLoss) << "step " << i;
+  }
+  for (const auto& [name, values] : expected.parameters) {
+    EXPECT_LT(distance(got.parameters.at(name), values, start.at(name)), test::kDeviceUpdate)
+        << name;
+  }
+}
+
+TEST_P(GpuEngine, FollowsF32LooselyInBf16) {
+  for (const bool repeatable : {true, false}) {
+    gpu::set_deterministic(repeatable);
+    const Trained full = Trainee(GetParam(), gpu_now(), strategy_of()).train(10);
+    const Trained half = Trainee(GetParam(), gpu_now(), strategy_of(DType::kBF16)).train(10);
+    for (size_t i = 0; i < full.losses.size(); ++i) {
+      EXPECT_NEAR(half.losses[i] / full.losses[i], 1, test::kBf16Loss) << "step " << i;
+    }
+    EXPECT_NE(half.losses, full.losses);
+  }
+}
+
+TEST_P(GpuEngine, ResumesBitwise) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const ScratchFolder folder;
+    const Trained whole = Trainee(GetParam(), gpu_now(), strategy_of(dtype)).train(6);
+    {
+      Trainee first(GetParam(), gpu_now(), strategy_of(dtype));
+      first.train(3);
+      first.engine().save(folder.path(), "{}");
+    }
+    Trainee second(GetParam(), gpu_now(), strategy_of(dtype));
+    second.engine().load(folder.path());
+    EXPECT_EQ(second.engine().steps_done(), 3);
+    const Trained rest = second.train(3);
+    EXPECT_EQ(rest.losses, std::vector<double>(whole.losses.begin() + 3, whole.losses.end()));
+    EXPECT_TRUE(rest.parameters == whole.parameters) << dtype_name(dtype);
+  }
+}
+
+TEST_P(GpuEngine, GoesOnOnTheCpuAndEvaluatesToTheSame) {
+  const ScratchFolder folder;
+  Trainee device(GetParam(), gpu_now(), strategy_of());
+  device.train(3);
+  device.engine().save(folder.path(), "{}");
+  Trainee host(GetParam(), cpu_execution(), strategy_of());
+  host.engine().load(folder.path());
+  EXPECT_TRUE(parameters_of(host.engine()) == parameters_of(device.engine()));
+
+  const OwnedBatch batch = device.batch(1000);
+  const EvalReport expected = host.engine().evaluate(batch.views);
+  const EvalReport got = device.engine().evaluate(batch.views);
+  EXPECT_NEAR(got.loss / expected.loss, 1, test::kDeviceLoss);
+  ASSERT_EQ(got.results.size(), expected.results.size());
+  for (const auto& [name, want] : expected.results) {
+    const TensorView& have = got.results.at(name);
+    ASSERT_EQ(have.elements(), want.elements()) << name;
+    ASSERT_EQ(want.dtype, DType::kF32) << name;
+    double apart = 0, largest = 0;
+    for (int64_t i = 0; i < want.elements(); ++i) {
+      const double a = have.as<float>()[i], b = want.as<float>()[i];
+      ASSERT_TRUE(std::isfinite(a)) << name << " " << i;
+      apart = std::max(apart, std::fabs(a - b));
+      largest = std::max(largest, std::fabs(b));
+    }
+    EXPECT_LT(apart, test::gpu_row(DType::kF32) * largest) << name;
+  }
+  EXPECT_NEAR(device.step().output.loss / host.step().output.loss, 1, test::kDeviceLoss);
+}
+
+TEST_P(GpuEngine, EvaluatesWithoutAChangeToTraining) {
+  Trainee plain(GetParam(), gpu_now(), strategy_of()),
+      watched(GetParam(), gpu_now(), strategy_of());
+  const OwnedBatch batch = plain.batch(1000);
+  plain.train(1);
+  watched.train(1);
+  watched.engine().evaluate(batch.views);
+  EXPECT_TRUE(watched.train(2) == plain.train(2));
+}
+
+TEST_P(GpuEngine, RecomputesBitwise) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    Strategy strategy = strategy_of(dtype);
+    const Trained kept = Trainee(GetParam(), gpu_now(), strategy).train(4);
+    strategy.recompute = true;
+    Trainee again(GetParam(), gpu_now(), strategy);
+    EXPECT_TRUE(again.train(4) == kept) << dtype_name(dtype);
+  }
+}
+
+TEST_P(GpuEngine, StopsAfterStepsWhoseGradientsAreNotFinite) {
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  const bool has_floats = std::string(GetParam().name).starts_with("World");
+  for (const bool in_batch : {true, false}) {
+    if (in_batch && !has_floats) continue;
+    Trainee trainee(GetParam(), gpu_now(), strategy_of(), 3);
+    Engine& engine = trainee.engine();
+    trainee.train(1);
+    if (in_batch) {
+      trainee.poison(kNaN);
+    } else {
+      // All of the first unit: a single row of a table may not be drawn.
+      const std::vector<float> all(static_cast<size_t>(engine.store().updated(0).size()), kNaN);
+      engine.ledger().device().upload(
+          engine.store().state(0, OptimizerState::kMaster), all.data(), all.size() * sizeof(float));
+    }
+    const auto others = [&] {
+      Parameters now = parameters_of(engine);
+      now.erase(engine.store().table().units[0].name);  // NaN is not equal to itself
+      return now;
+    };
+    const Parameters before = others();
+    for (int64_t bad = 1; bad <= 2; ++bad) {
+      const StepReport report = trainee.step();
+      EXPECT_TRUE(report.output.overflow);
+      EXPECT_TRUE(report.skipped);
+      EXPECT_EQ(report.skipped_steps, bad);
+    }
+    EXPECT_TRUE(others() == before);
+    EXPECT_THAT(message_of<NumericError>([&] { trainee.step(); }),
+                AllOf(HasSubstr("3 steps in a row"), HasSubstr("the last is step 3")));
+  }
+}
+
+TEST_P(GpuEngine, SaysWhereMemoryRanOutAndWhatHoldsIt) {
+  {
+    Trainee trainee(GetParam(), gpu_now(), strategy_of());
+    MemoryLedger& ledger = trainee.engine().ledger();
+    ledger.set_capacity(ledger.current() + 512);
+    EXPECT_THAT(message_of<OutOfMemory>([&] { trainee.step(); }),
+                AllOf(HasSubstr("out of memory on " + ledger.device().name()),
+                      HasSubstr("asks for"),
+                      HasSubstr("parameters"),
+                      HasSubstr("optimizer")));
+  }
+  // Another engine finds the GPU as it was.
+  EXPECT_EQ(Trainee(GetParam(), gpu_now(), strategy_of()).train(1).losses.size(), 1u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GpuEngine, ::testing::ValuesIn(kSubjects), [](const auto& info) {
+  return std::string(info.param.name);
+});
+
+}  // namespace
+}  // namespace vitrine::testing
