@@ -169,15 +169,9 @@ void Runner::run_forward(const Action& action, int32_t lane) {
   bindings.saved = activations_.allocate_saved(action.block, micro);
   bindings.scratch = scratch_.data();
   bindings.device = execution_.device.get();
-<<<<<<< HEAD
+  bindings.forward_only = !keep;
   Operations operations(*this, action, lane);
   block.tape->forward(*execution_.backend, bindings, operations.wanted());
-=======
-  bindings.forward_only = !keep;
-  const OpObserver watch = observer(action, lane);
-  block.tape->forward(
-      *execution_.backend, bindings, recorder_ && recorder_->wants_operations() ? &watch : nullptr);
->>>>>>> gpu-mat
   sample_memory();
   if (!keep) activations_.free_saved(action.block, micro);
   for (const int e : block.outputs) {
