@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "gpu/cupti_library.h"
 #include "gpu/gpu.h"
+#include "gpu/runtime.h"
 
 namespace vitrine {
 namespace {
@@ -179,6 +180,10 @@ class CuptiTrace : public GpuTrace {
     const std::lock_guard lock(mutex_);
     add_gpu_records(records, works_, timeline);
     works_.clear();
+    timeline.info["device"] = gpu::limits().name;
+    timeline.info["device.memory_bytes"] = std::to_string(gpu::limits().memory_bytes);
+    timeline.info["device.sms"] = std::to_string(gpu::limits().multiprocessors);
+    timeline.info["backend"] = "nccl";
   }
 
  private:
