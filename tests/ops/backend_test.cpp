@@ -1,6 +1,8 @@
 // The fast CPU row against the reference row, forward and backward, for every case and dtype.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "core/parallel.h"
 #include "support/op_runner.h"
 #include "support/tolerance.h"
@@ -94,6 +96,28 @@ TEST_P(FastRow, RepeatsBitwise) {
   const auto a = run_backward(cpu_backend(), c, in, first, dout),
              b = run_backward(cpu_backend(), c, in, second, dout);
   for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i].values(), b[i].values());
+}
+
+// As in an evaluation, where nothing of the gradients is wanted.
+TEST(LinearCrossEntropy, WithoutPlacesForItsGradientsGivesTheSameLoss) {
+  const OpCase c{"linear_cross_entropy",
+                 {{"chunk_rows", 2}, {"gradient_in_forward", 1}},
+                 {{5, 4}, {7, 4}, {5}},
+                 7,
+                 true};
+  auto in = make_inputs(c, DType::kF32, 3);
+  for (const Backend* backend : {&reference_backend(), &cpu_backend()}) {
+    ForwardResult full = run_forward(*backend, c, in);
+    Tensor loss(full.out[0].type()), lse(full.saved[0].type()), count(full.saved[1].type()),
+        dx(full.saved[2].type());
+    Tensor workspace({Shape{2, 7}, DType::kF32});
+    const std::vector<TensorView> views = {in[0].view(), in[1].view(), in[2].view()};
+    const std::vector<TensorView> out = {loss.view()};
+    const std::vector<TensorView> saved = {lse.view(), count.view(), dx.view(), {}};
+    backend->kernels(c.op).forward({&c.attrs, views, out, saved, workspace.view().data});
+    EXPECT_EQ(loss.values(), full.out[0].values()) << backend->name();
+    for (const double x : dx.values()) EXPECT_TRUE(std::isnan(x)) << backend->name();
+  }
 }
 
 std::vector<OpCase> all_cases() {

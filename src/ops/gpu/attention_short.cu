@@ -4,6 +4,9 @@
 // forward, qkv, dout and dqkv backward. The row sums of backward come from p and dp, which are
 // there, not from out. At [16384 tokens, H d 512] 67 MB forward and 117 MB backward: 16 and 28 us
 // on H200; the products (4 and 10 L L d operations a head) take less at L <= 64.
+#include <cmath>
+
+#include "gpu/copy_async.cuh"
 #include "ops/gpu/attention_mma.cuh"
 #include "ops/gpu/attention_mma.h"
 
@@ -11,17 +14,6 @@ namespace vitrine::gpu {
 namespace {
 
 constexpr int kWarps = 4;
-
-// 16 bytes to shared memory, or zeros where there is nothing; `from` is a valid address anyway.
-__device__ __forceinline__ void copy_async(void* to, const void* from, bool there) {
-  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  asm volatile(
-      "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(there ? 16 : 0)
-      : "memory");
-}
-__device__ __forceinline__ void wait_for_copies() {
-  asm volatile("cp.async.wait_all;" ::: "memory");
-}
 
 // The warps that share a head.
 template <int kTiles>
@@ -216,14 +208,15 @@ constexpr size_t kBackwardBytes =
 // As many query heads as key heads. Each warp makes p and ds of its 16 queries and with them dq;
 // after the exchange through shared memory dk and dv of 16 keys.
 template <typename T, typename D, int kD, int kTiles>
-__global__ void __launch_bounds__(kWarps* VITRINE_WARP, 4) short_backward_kernel(PackedPlaces s,
-                                                                                 int64_t items,
-                                                                                 float scale,
-                                                                                 const T* qkv,
-                                                                                 const T* dout,
-                                                                                 const float* lse,
-                                                                                 D* dqkv,
-                                                                                 bool accumulate) {
+__global__ void __launch_bounds__(kWarps* VITRINE_WARP, kTiles == 4 ? 3 : 4)
+    short_backward_kernel(PackedPlaces s,
+                          int64_t items,
+                          float scale,
+                          const T* qkv,
+                          const T* dout,
+                          const float* lse,
+                          D* dqkv,
+                          bool accumulate) {
   constexpr int kRows = 16 * kTiles;
   using Tile = WarpTile<T, kD, kRows>;
   using Square = WarpTile<T, kRows, kRows>;  // of queries by keys

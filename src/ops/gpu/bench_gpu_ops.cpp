@@ -61,7 +61,11 @@ std::vector<GpuOpCase> language_cases() {
       {"linear", {}, {x, {17920, 1536}}},
       {"linear", {}, {hidden, {1536, 8960}}},
       {"attention", attention(12, 2, 128, 1, 1), {qkv}},
-      {"linear_cross_entropy", {{"chunk_rows", 2048}}, {x, {words, 1536}, {4, 4096}}, 2, words},
+      {"linear_cross_entropy",
+       {{"chunk_rows", 4096}, {"gradient_in_forward", 1}},
+       {x, {words, 1536}, {4, 4096}},
+       2,
+       words},
   };
 }
 
@@ -170,6 +174,13 @@ class Operands {
     const OpKernels& kernels = gpu_backend().kernels(case_.op);
     backward ? kernels.backward(call, dout_, din_) : kernels.forward(call);
   }
+  // The gradient of one input alone.
+  void run_gradient(size_t input) {
+    std::vector<GradView> one(din_.size());
+    one[input] = din_[input];
+    gpu_backend().kernels(case_.op).backward(
+        {&case_.attrs, in_, out_, saved_, nullptr}, dout_, one);
+  }
 
   static std::vector<TensorType> types_of(const GpuOpCase& c) {
     std::vector<TensorType> types;
@@ -212,6 +223,32 @@ class Copies {
   std::map<size_t, double> known_;
 };
 
+// The two products of linear's backward and its bias gradient, each alone.
+void time_products(const GpuOpCase& c,
+                   const std::vector<TensorType>& types,
+                   const std::string& shapes,
+                   int samples,
+                   std::vector<std::unique_ptr<Operands>>& operands,
+                   Copies& copies,
+                   std::vector<GpuOpTiming>& timings) {
+  const char* names[] = {"linear dx", "linear dw", "linear dbias"};
+  const OpDef& op = find_op(c.op);
+  const double dy_bytes = static_cast<double>(op.infer(c.attrs, types).out[0].bytes());
+  for (size_t input = 0; input < types.size(); ++input) {
+    const double ns = gpu::median_ns(
+        static_cast<int>(operands.size()),
+        samples,
+        [&](int set) { operands[static_cast<size_t>(set)]->run(false); },
+        [&](int set) { operands[static_cast<size_t>(set)]->run_gradient(input); });
+    const bool product = input < 2;
+    const double bytes =
+        dy_bytes + (product ? static_cast<double>(types[0].bytes() + types[1].bytes()) : 0);
+    const double flops = product ? op.forward_cost(c.attrs, types).flops : 0;
+    timings.push_back(
+        {names[input], shapes, true, ns, bytes / ns, flops / ns * 1e-3, copies.gbps(bytes)});
+  }
+}
+
 void time_case(Device& device,
                const Pattern& pattern,
                const GpuOpCase& c,
@@ -243,6 +280,8 @@ void time_case(Device& device,
                        cost.matmul ? cost.flops / ns * 1e-3 : 0,
                        copies.gbps(cost.bytes)});
   }
+  if (c.op == "linear")
+    time_products(c, types, join(shapes, " "), samples, operands, copies, timings);
   device.synchronize();
 }
 

@@ -95,8 +95,11 @@ void partial_sums(
     const TensorView& dy, int64_t rows, int64_t width, int64_t groups, Wide<T>* partials) {
   const dim3 grid(static_cast<unsigned>((width + 32 * N - 1) / (32 * N)),
                   static_cast<unsigned>(groups));
-  column_partials_kernel<T, N><<<grid, dim3(32, kWarps), 0, stream()>>>(
-      dy.as<T>(), rows, width, (rows + groups - 1) / groups, partials);
+  // Whole rounds of a block, so that all loads go out in groups; the last groups may have no rows.
+  constexpr int64_t kRound = kWarps * kUnroll;
+  const int64_t rows_a_group = ((rows + groups - 1) / groups + kRound - 1) / kRound * kRound;
+  column_partials_kernel<T, N>
+      <<<grid, dim3(32, kWarps), 0, stream()>>>(dy.as<T>(), rows, width, rows_a_group, partials);
   VITRINE_GPU_LAUNCHED("column_sum partials");
 }
 

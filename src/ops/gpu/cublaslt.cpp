@@ -17,7 +17,7 @@
 namespace vitrine::gpu {
 namespace {
 
-constexpr int kCandidates = 20;
+constexpr int kCandidates = 40;
 constexpr int kTimedRuns = 4;
 constexpr double kTimedFlops = 1e9;
 

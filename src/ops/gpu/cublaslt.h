@@ -31,8 +31,9 @@ struct Gemm {
   const void* scales = nullptr;
 };
 
-// What a product needs of scratch, whatever its shape; 256-byte aligned.
-constexpr size_t kGemmScratch = size_t{64} << 20;
+// What a product needs of scratch, whatever its shape; 256-byte aligned. Two f32 parts of a weight
+// gradient [17920, 1536] fit, so that its last wave of tiles can be split.
+constexpr size_t kGemmScratch = size_t{256} << 20;
 
 // In the calling thread's stream. The first product of a shape above 1 GFLOP waits for the stream:
 // candidates are timed on the operands (written only to what is written anyway, or to memory taken

@@ -1,6 +1,6 @@
 // Kernels over rows of logits, bound by memory. With two bytes a logit, [16384, 152064] is 5.0 GB:
 // statistics read it once (1.2 ms on H200), the gradient reads and writes it once (2.4 ms). When
-// both are wanted at once a cluster of blocks keeps a row in its registers, so that it is read
+// both are wanted at once a cluster of blocks keeps a row in its shared memory, so that it is read
 // once; rows that are not of that form are read twice (304 KB a row; 132 rows at work fill the L2
 // cache).
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include <cooperative_groups.h>
 #endif
 
+#include "gpu/copy_async.cuh"
 #include "gpu/fault.h"
 #include "gpu/runtime.h"
 #include "gpu/vector.cuh"
@@ -160,7 +161,8 @@ __global__ void __launch_bounds__(kThreads) softmax_row_kernel(T* logits,
 }
 
 #ifdef VITRINE_GPU_CLUSTERS
-// Vectors of eight logits that a thread of a cluster keeps: 20 registers.
+// Vectors of eight logits that a thread of a cluster keeps in shared memory: 40 KB a block, so that
+// four blocks are at work on a multiprocessor.
 constexpr int kKept = 5;
 constexpr int64_t kKeptByBlock = int64_t{kKept} * kThreads * 8;
 constexpr int kMostBlocks = 8;  // of a cluster, on every GPU that has them
@@ -175,7 +177,7 @@ __device__ __forceinline__ float fast_exp2(float x) {
 // A cluster a row: each block keeps a part of the row, and the blocks exchange maximum and sum
 // through each other's shared memory.
 template <typename T, bool kGradient>
-__global__ void __launch_bounds__(kThreads, 2) softmax_cluster_kernel(T* logits,
+__global__ void __launch_bounds__(kThreads, 4) softmax_cluster_kernel(T* logits,
                                                                       const int32_t* target,
                                                                       int64_t vocabulary,
                                                                       int64_t first_row,
@@ -187,27 +189,29 @@ __global__ void __launch_bounds__(kThreads, 2) softmax_cluster_kernel(T* logits,
   constexpr int kWidth = 8;
   constexpr float kLog2E = 1.4426950408889634f;
   __shared__ float shared[kThreads / VITRINE_WARP];
-  __shared__ float part[2];  // maximum, and sum of exp(x - maximum), of this block
+  // Of each block: maximum, and sum of exp(x - maximum). Every block writes to all.
+  __shared__ float2 parts[kMostBlocks];
   const cg::cluster_group cluster = cg::this_cluster();
   const int blocks = static_cast<int>(cluster.num_blocks());
   const int rank = static_cast<int>(cluster.block_rank());
   const int64_t r = blockIdx.x / blocks;
   T* row = logits + r * vocabulary;
-  int64_t goal = target[r];
+  int goal = target[r];
   const bool outside = goal >= vocabulary;
   const int vectors = static_cast<int>(vocabulary / kWidth);
   const int first = rank * kKept * kThreads + static_cast<int>(threadIdx.x);
 
-  Vec<T, kWidth> kept[kKept];
-  float highest = -INFINITY;
+  // Waited for before the first access to another block's memory: all have begun then.
+  cluster.barrier_arrive();
+  // Each thread reads only what it copied itself.
+  extern __shared__ __align__(16) unsigned char bytes[];
+  T* kept = reinterpret_cast<T*>(bytes) + static_cast<int>(threadIdx.x) * kWidth;
+  const auto there = [&](int i) { return first + i * kThreads < vectors; };
+  const auto vector = [&](int i) { return load<kWidth>(kept + i * kThreads * kWidth); };
 #pragma unroll
   for (int i = 0; i < kKept; ++i) {
-    if (first + i * kThreads < vectors) {
-      kept[i] = load<kWidth>(row + int64_t{first + i * kThreads} * kWidth);
-    } else {
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) kept[i].v[j] = from_wide<T>(-INFINITY);
-    }
+    if (!there(i)) continue;
+    copy_async(kept + i * kThreads * kWidth, row + int64_t{first + i * kThreads} * kWidth);
   }
   if (outside) {
     if (rank == 0 && threadIdx.x == 0) note_bad_target(faults, vocabulary, first_row + r, goal);
@@ -216,10 +220,14 @@ __global__ void __launch_bounds__(kThreads, 2) softmax_cluster_kernel(T* logits,
   // Read before any block writes: those wait for the exchange.
   float goal_logit = 0;
   if (rank == 0 && threadIdx.x == 0 && goal >= 0) goal_logit = to_wide(row[goal]);
+  wait_for_copies();
+  float highest = -INFINITY;
 #pragma unroll
   for (int i = 0; i < kKept; ++i) {
+    if (!there(i)) continue;
+    const Vec<T, kWidth> x = vector(i);
 #pragma unroll
-    for (int j = 0; j < kWidth; ++j) highest = fmaxf(highest, to_wide(kept[i].v[j]));
+    for (int j = 0; j < kWidth; ++j) highest = fmaxf(highest, to_wide(x.v[j]));
   }
   highest = block_max(highest, shared);
   // A block past the row's end has nothing: its sum is 0 whatever its maximum.
@@ -227,20 +235,22 @@ __global__ void __launch_bounds__(kThreads, 2) softmax_cluster_kernel(T* logits,
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < kKept; ++i) {
+    if (!there(i)) continue;
+    const Vec<T, kWidth> x = vector(i);
 #pragma unroll
-    for (int j = 0; j < kWidth; ++j) sum += fast_exp2(fmaf(to_wide(kept[i].v[j]), kLog2E, -base));
+    for (int j = 0; j < kWidth; ++j) sum += fast_exp2(fmaf(to_wide(x.v[j]), kLog2E, -base));
   }
   sum = block_sum(sum, shared);
-  if (threadIdx.x == 0) {
-    part[0] = highest;
-    part[1] = sum;
+  cluster.barrier_wait();
+  if (static_cast<int>(threadIdx.x) < blocks) {
+    *cluster.map_shared_rank(&parts[rank], static_cast<int>(threadIdx.x)) =
+        make_float2(highest, sum);
   }
   cluster.sync();
   float most = -INFINITY, total = 0;
-  for (int b = 0; b < blocks; ++b) most = fmaxf(most, *cluster.map_shared_rank(&part[0], b));
+  for (int b = 0; b < blocks; ++b) most = fmaxf(most, parts[b].x);
   for (int b = 0; b < blocks; ++b) {
-    const float other = *cluster.map_shared_rank(&part[0], b);
-    total += *cluster.map_shared_rank(&part[1], b) * expf(other - most);
+    total += parts[b].y * fast_exp2((parts[b].x - most) * kLog2E);
   }
   const float result = most + logf(total);
   if (rank == 0 && threadIdx.x == 0) {
@@ -250,19 +260,18 @@ __global__ void __launch_bounds__(kThreads, 2) softmax_cluster_kernel(T* logits,
   const float shift = result * kLog2E;
 #pragma unroll
   for (int i = 0; kGradient && i < kKept; ++i) {
-    const int vector = first + i * kThreads;
-    if (vector >= vectors) continue;
+    if (!there(i)) continue;
+    const int at = (first + i * kThreads) * kWidth;
+    const Vec<T, kWidth> x = vector(i);
     Vec<T, kWidth> out;
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
-      float p = goal < 0 ? 0.0f : fast_exp2(fmaf(to_wide(kept[i].v[j]), kLog2E, -shift));
-      if (int64_t{vector} * kWidth + j == goal) p -= 1;
+      float p = goal < 0 ? 0.0f : fast_exp2(fmaf(to_wide(x.v[j]), kLog2E, -shift));
+      if (at + j == goal) p -= 1;
       out.v[j] = from_wide<T>(p);
     }
-    store(row + int64_t{vector} * kWidth, out);
+    store(row + at, out);
   }
-  // No block leaves while another may read its part.
-  cluster.sync();
 #endif
 }
 
@@ -275,6 +284,7 @@ void launch_clusters(const LogitRows& rows, const Faults& faults, int blocks) {
   attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
   config.gridDim = dim3(static_cast<unsigned>(rows.rows * blocks));
   config.blockDim = dim3(kThreads);
+  config.dynamicSmemBytes = static_cast<size_t>(kKeptByBlock) * sizeof(T);
   config.stream = stream();
   config.attrs = &attribute;
   config.numAttrs = 1;
