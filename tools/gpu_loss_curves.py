@@ -46,7 +46,7 @@ class Model:
             self.file, data = "byte_lm.json", {"kind": "tokens", "path": str(folder / "bytes")}
         else:
             self.file, data = "tiny_world.json", {"kind": "frames", "path": str(folder / "balls")}
-            train["rollout"] = [{"until": 0.65, "steps": 1}, {"until": 1.0, "steps": 3}]
+            train["rollout"] = [{"until": 1.0, "steps": 2}]
         self.name = name
         self.keys = {"data": data, "train": train, "optimizer.params.lr": 3e-4}
 
