@@ -39,6 +39,10 @@ def make_data(vitrine, folder):
                    **quiet)
 
 
+class Failed(Exception):
+    """A run that did not come to its end."""
+
+
 class Model:
     def __init__(self, name, folder, steps):
         train = {"steps": steps, "warmup_steps": 20, "final_lr_ratio": 0.1, "deterministic": True, "log_every": 50}
@@ -46,7 +50,7 @@ class Model:
             self.file, data = "byte_lm.json", {"kind": "tokens", "path": str(folder / "bytes")}
         else:
             self.file, data = "tiny_world.json", {"kind": "frames", "path": str(folder / "balls")}
-            train["rollout"] = [{"until": 0.65, "steps": 1}, {"until": 1.0, "steps": 3}]
+            train["rollout"] = [{"until": 1.0, "steps": 2}]
         self.name = name
         self.keys = {"data": data, "train": train, "optimizer.params.lr": 3e-4}
 
@@ -66,10 +70,10 @@ def curve(vitrine, folder, model, label, device, ranks=1, stage=0, bf16=False):
     environment = {"VITRINE_GEMM_CACHE": str(folder / "gemm.txt"), "NCCL_NVLS_ENABLE": "0", **os.environ}
     done = subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True)
     if done.returncode != 0:
-        raise RuntimeError(f"{model.name} {label}: exit code {done.returncode}\n{done.stdout[-500:]}{done.stderr[-2000:]}")
+        raise Failed(f"{model.name} {label}: exit code {done.returncode}\n{done.stdout[-500:]}{done.stderr[-2000:]}")
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     if len(rows) != model.keys["train"]["steps"] or any(row["loss"] is None for row in rows):
-        raise RuntimeError(f"{model.name} {label}: {len(rows)} steps, or losses that are not finite")
+        raise Failed(f"{model.name} {label}: {len(rows)} steps, or losses that are not finite")
     return [row["loss"] for row in rows], [row["grad_norm"] for row in rows]
 
 
@@ -142,4 +146,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except Failed as failure:
+        sys.exit(f"error: {failure}")

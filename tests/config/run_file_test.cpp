@@ -58,7 +58,8 @@ TEST(RunFile, IsTheSameAgainAfterBeingResolved) {
       {"fp16={\"enabled\": true, \"loss_scale\": 128}",
        "activation_checkpointing={\"number_checkpoints\": 2}"},
       {"scheduler={\"type\": \"WarmupCosineLR\", \"params\": {\"total_num_steps\": 500}}"},
-      {"frozen=[\"embed.*\"]", "train.seed=7", "train.trace={}", "gradient_clipping=0"}};
+      {"frozen=[\"embed.*\"]", "train.seed=7", "train.trace={}", "gradient_clipping=0"},
+      {"train.device=cuda", "train.deterministic=true"}};
   for (const auto& overrides : variants) {
     const std::string once = resolved_json(make(overrides, 2));
     const std::string twice = resolved_json(make_run_config(parse_json(once, "resolved"), {2, {}}));
@@ -77,6 +78,8 @@ TEST(RunFile, TakesOverridesAsJsonOrText) {
                                  "optimizer.type=AdamW",
                                  "optimizer.params.lr=1e-2"});
   EXPECT_EQ(config.train.steps, 50);
+  EXPECT_FALSE(config.train.deterministic);
+  EXPECT_TRUE(make({"train.deterministic=true"}).train.deterministic);
   EXPECT_EQ(config.name, "trial");
   EXPECT_EQ(config.train.checkpoint.every, 5);
   EXPECT_DOUBLE_EQ(config.optimizer.lr, 0.01);

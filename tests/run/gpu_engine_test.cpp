@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <ostream>
 
 #include "core/error.h"
 #include "core/json.h"
@@ -29,6 +30,8 @@ struct Subject {
   const char* section;
   int64_t ids;
 };
+
+void PrintTo(const Subject& subject, std::ostream* out) { *out << subject.name; }
 
 const Subject kSubjects[] = {
     {"Decoder",

@@ -30,7 +30,7 @@ python=${PYTHON:-python3}
 log=$(mktemp) lines=$(mktemp)
 trap 'rm -f "$log" "$lines"' EXIT
 # Multicast over NVLink is not to be had on every host: neither side uses it.
-export NCCL_NVLS_ENABLE=${NCCL_NVLS_ENABLE:-0} OMP_NUM_THREADS=${OMP_NUM_THREADS:-4} TOKENIZERS_PARALLELISM=false
+export NCCL_NVLS_ENABLE=${NCCL_NVLS_ENABLE:-0}
 
 record() {  # row, who, command...
   local row=$1 who=$2 line

@@ -163,6 +163,8 @@ def measure(name, model, net, batch, units, args, device):
     cuda = args.device == "cuda"
     if cuda:
         batch = [t.pin_memory() for t in batch]
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()  # making the whole model on every GPU is no part of training
     optimizer, accumulation = optimizer_of(model, args), Accumulation(net, args)
     autocast = args.dtype == "bf16" and not accumulation.fsdp
     times, begin = [], time.perf_counter()
