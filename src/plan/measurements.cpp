@@ -75,6 +75,8 @@ constexpr Era kEngine26 = {"Transformer Engine early 2026", 15e3, 0.9};
 constexpr Era kEngine26b = {"Transformer Engine mid 2026", 15e3, 0.9};
 constexpr Era kLlmq = {"LLMQ 2025", 6e3, 0.9};
 constexpr Era kVolta = {"V100 2020-21", 30e3, 0.6};
+// A compiled graph: actors issue kernels and collectives without an interpreter between them.
+constexpr Era kStatic = {"static graph 2021", 6e3, 0.9};
 constexpr Era kOther = {"other", 15e3, 0.8};
 // Of the largest products' rate (measured by single kernels in a loop), what training sustains;
 // passes over memory at 0.78 of the bandwidth.
@@ -233,6 +235,7 @@ constexpr Stack kStacks[] = {
     {"Megatron-MoE", kEngine24, nemo},
     {"NVIDIA/Megatron-LM", kEngine24, nemo},
     {"MegaScale", kEngine24, nemo},
+    {"DLPerf GPT report (OneFlow)", kStatic, oneflow},
     {"DLPerf", kVolta, oneflow},
 };
 
