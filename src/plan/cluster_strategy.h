@@ -17,8 +17,10 @@ enum class PipelineKind : uint8_t { kGPipe, k1F1B, kInterleaved, kZbH1, kZbH2, k
 // kFramework: logits, an fp32 copy and log-probabilities beside each other (10 bytes an element at
 // the peak); kInPlace: an fp32 copy that becomes its own gradient (Megatron's, 6); kFused: one
 // kernel on the logits themselves (FlashAttention's, Liger's: 2); kGathered: as kFramework, after
-// every tensor rank has gathered the logits of the whole vocabulary.
-enum class LossForm : uint8_t { kFramework, kInPlace, kFused, kGathered };
+// every tensor rank has gathered the logits of the whole vocabulary. kSplit: on the rank's part of
+// the vocabulary in single steps of a framework (PyTorch's loss_parallel): backward holds logits,
+// log-probabilities, the scattered ones, their sum with the exponentials and its product (18).
+enum class LossForm : uint8_t { kFramework, kInPlace, kFused, kGathered, kSplit };
 // Of matrix products; sums, norms and losses are in bf16 or fp32.
 enum class Precision : uint8_t { kF32, kF16, kBF16, kF8, kF4 };
 
@@ -93,6 +95,14 @@ struct ClusterStrategy {
   LossForm loss_form = LossForm::kFramework;
   // A stage keeps what it sent on until its backward (DeepSpeed's pipeline engine).
   bool keep_stage_outputs = false;
+  // Micro-batches for which every stage but the last has room whatever its place in the pipeline
+  // (buffers of a static graph); 0: as many as the order has in flight.
+  int stage_buffers = 0;
+  // Bytes a parameter of the part that a rank updates: its reduced gradients once more, in the type
+  // of the update (DeepSpeed's ZeRO-1 and -2).
+  int update_gradient_bytes = 0;
+  // Keys and values are repeated for every query head before attention.
+  bool repeat_kv = false;
   // Selective recomputation keeps attention and every second product and runs the rest again
   // (TorchTitan's "selective op").
   bool keep_products = false;

@@ -75,6 +75,8 @@ constexpr Era kEngine26 = {"Transformer Engine early 2026", 15e3, 0.9};
 constexpr Era kEngine26b = {"Transformer Engine mid 2026", 15e3, 0.9};
 constexpr Era kLlmq = {"LLMQ 2025", 6e3, 0.9};
 constexpr Era kVolta = {"V100 2020-21", 30e3, 0.6};
+// A compiled graph: actors issue kernels and collectives without an interpreter between them.
+constexpr Era kStatic = {"static graph 2021", 6e3, 0.9};
 constexpr Era kOther = {"other", 15e3, 0.8};
 // Of the largest products' rate (measured by single kernels in a loop), what training sustains;
 // passes over memory at 0.78 of the bandwidth.
@@ -102,8 +104,9 @@ void megatron_deepspeed(Measurement& m, const std::string& notes, const std::str
     // Four 100 Gb/s Omni-Path cards for eight GPUs.
     m.cluster.network_bytes_per_s = 4 * 12.5e9 / 8;
     m.strategy.all_reduce_gradients = true;
-    // Half-precision gradients beside the fp32 sums.
+    // Half-precision gradients beside the fp32 sums, and the part that a rank updates once more.
     m.strategy.gradient_bytes = 6;
+    m.strategy.update_gradient_bytes = 4;
   }
 }
 void zero_deepspeed(Measurement& m, const std::string& notes, const std::string& source) {
@@ -149,8 +152,14 @@ void mosaic(Measurement& m, const std::string& notes, const std::string& source)
     if (gbps > 0) m.cluster.network_bytes_per_s = gbps / 8 * 1e9 / m.cluster.gpus_per_node;
   }
 }
-void torchtitan(Measurement& m, const std::string& notes, const std::string&) {
+void torchtitan(Measurement& m, const std::string& notes, const std::string& source) {
   fsdp(m);
+  m.strategy.repeat_kv = true;
+  if (m.strategy.mesh.tensor > 1) m.strategy.loss_form = LossForm::kSplit;
+  // From 2025 on --compile covers the loss too.
+  if (contains(notes, "compile") && contains(source, "2025")) {
+    m.strategy.loss_form = LossForm::kFused;
+  }
   m.strategy.fused = contains(notes, "compile");
   m.strategy.fused_norm = m.strategy.fused;
   m.strategy.attention_generation = 2;
@@ -192,13 +201,17 @@ void nemo(Measurement& m, const std::string& notes, const std::string&) {
   m.strategy.loss_form = LossForm::kInPlace;
   (void)notes;
 }
-void oneflow(Measurement& m, const std::string&, const std::string&) {
+void oneflow(Measurement& m, const std::string&, const std::string& source) {
   m.model.stack.dropout = 0.1;
   m.strategy.flash_attention = false;
   m.strategy.gradient_bytes = m.strategy.reduce_bytes = 2;
   m.strategy.recompute = Recompute::kFull;  // its scripts checkpoint activations
   // One 100 Gb/s card for the node.
   m.cluster.network_bytes_per_s = 12.5e9 / m.cluster.gpus_per_node;
+  // PipelineBufferPass: what backward reads of a stage's forward has 2 x stages registers.
+  if (contains(source, "(OneFlow)") && m.strategy.mesh.pipeline > 1) {
+    m.strategy.stage_buffers = 2 * m.strategy.mesh.pipeline;
+  }
 }
 void plain(Measurement&, const std::string&, const std::string&) {}
 
@@ -222,6 +235,7 @@ constexpr Stack kStacks[] = {
     {"Megatron-MoE", kEngine24, nemo},
     {"NVIDIA/Megatron-LM", kEngine24, nemo},
     {"MegaScale", kEngine24, nemo},
+    {"DLPerf GPT report (OneFlow)", kStatic, oneflow},
     {"DLPerf", kVolta, oneflow},
 };
 
@@ -350,7 +364,8 @@ std::string card_name(const std::string& text) {
 std::string family_of(const std::string& card) {
   if (card.starts_with("A100")) return "A100";
   if (card.starts_with("V100")) return "V100";
-  if (card.starts_with("H100")) return "H100";
+  // The H200 is the H100 with other memory.
+  if (card.starts_with("H100") || card == "H200") return "H100";
   return card;
 }
 

@@ -202,6 +202,7 @@ OpSignature infer_lm_loss(const Attrs& attrs, Types in) {
     g.forward_workspace = g.backward_workspace = rows * vocabulary *
                                                  (form == 2   ? 0
                                                   : form == 1 ? narrow
+                                                  : form == 4 ? narrow + 12
                                                               : narrow + 4);
   } else {
     const int64_t fused = attrs.integer("form", 0) == 2 ? 0 : 4;
@@ -247,7 +248,7 @@ std::vector<OpDef> plan_ops() {
   return {
       {"eager_rms_norm", 2, 2, 3, 2, 0, infer_eager_norm, eager_cost, eager_cost},
       {"eager_swiglu", 1, 1, 1, 1, 0, infer_eager_swiglu, eager_cost, eager_cost},
-      {"pack", 2, 2, 3, 0, 0, infer_pack, one_pass<infer_pack>, one_pass<infer_pack>},
+      {"pack", 1, 2, 3, 0, 0, infer_pack, one_pass<infer_pack>, one_pass<infer_pack>},
       {"gated_product", 2, 2, 3, 3, 0, infer_gated, eager_cost, activation_backward},
       {"add_rows",
        2,

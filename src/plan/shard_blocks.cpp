@@ -168,11 +168,14 @@ Value Recorder::attention(TapeBuilder& tape, const StackShape& k, Value normed) 
   }
   if (k.rotary) qkv = nn::rotary(tape, qkv, shape, 1);
   const auto number = [](int64_t v) { return static_cast<double>(v); };
+  const bool repeat = s_.repeat_kv && kv < heads;
+  const int64_t seen = repeat ? heads : kv;  // key heads that attention sees
+  if (repeat) qkv = tape.apply("pack", {{"width", number(3 * heads * k.head_dim)}}, {qkv});
   Value mixed;
   if (s_.flash_attention || c_ > 1) {
     mixed = tape.apply("flash_attention",
                        {{"heads", number(heads)},
-                        {"kv_heads", number(kv)},
+                        {"kv_heads", number(seen)},
                         {"head_dim", number(k.head_dim)},
                         {"causal", k.causal ? 1.0 : 0.0},
                         {"context", number(c_)},
@@ -181,7 +184,7 @@ Value Recorder::attention(TapeBuilder& tape, const StackShape& k, Value normed) 
   } else {
     mixed = tape.apply("scored_attention",
                        {{"heads", number(heads)},
-                        {"kv_heads", number(kv)},
+                        {"kv_heads", number(seen)},
                         {"head_dim", number(k.head_dim)},
                         {"dropout", k.dropout},
                         {"eager", s_.fused || s_.fused_softmax ? 0.0 : 1.0}},

@@ -126,7 +126,7 @@ std::vector<StageMemory> Planner::memory_of(const Blocks& costs, const ClusterSt
         }
       }
     }
-    const int flight = in_flight(s, stage);
+    const int flight = s.stage_buffers > 0 && stage + 1 < p ? s.stage_buffers : in_flight(s, stage);
     double whole = kept * flight / chunks;
     if (s.keep_stage_outputs && stage + 1 < p) {
       const auto middle = static_cast<size_t>(costs.shard->blocks[costs.shard->blocks.size() / 2]);
@@ -161,7 +161,7 @@ std::vector<StageMemory> Planner::memory_of(const Blocks& costs, const ClusterSt
     }
     if (s.optimizer_tier == Tier::kDevice) {
       set(MemoryCategory::kOptimizer,
-          split(s.master_bytes + s.moment_bytes,
+          split(s.master_bytes + s.moment_bytes + s.update_gradient_bytes,
                 z1,
                 z3 ? shards.dense_values : shards.dense,
                 z3 ? shards.expert_values : shards.expert));
