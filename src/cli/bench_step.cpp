@@ -71,6 +71,8 @@ struct Bench {
     strategy.compute_dtype = dtype_from_name(options.dtype);
     strategy.gradient_dtype = dtype_from_name(options.gradient_dtype);
     strategy.recompute = options.recompute;
+    strategy.prefetch_elements = options.prefetch;
+    strategy.max_live_elements = std::max(strategy.max_live_elements, 8 * options.prefetch);
     const Json resolved = parse_json(built.resolved, "model");
     const int64_t ids =
         decoder ? resolved.value("vocab", int64_t{2}) : resolved.value("action_count", int64_t{2});
@@ -139,6 +141,7 @@ int bench_rank(const BenchOptions& options, World* world) {
                   {"stage", options.stage},
                   {"dtype", options.dtype},
                   {"gradient_dtype", options.gradient_dtype},
+                  {"prefetch", options.prefetch},
                   {"micro_batch", bench.micro_batch},
                   {"accumulation", options.accumulation},
                   {"threads", compute_threads()},

@@ -16,6 +16,7 @@ struct BenchOptions {
   std::string device = "cpu", dtype = "f32", gradient_dtype = "f32";
   int64_t sequence = 0;                                       // 0 = the model's
   int64_t accumulation = 1, stage = 0, loss_chunk_rows = -1;  // -1 = the model's
+  int64_t prefetch = 500'000'000;                             // stage3_prefetch_bucket_size
   int ranks = 1, warmup = 3;
   bool recompute = false;
   std::string trace;  // "" or a file: three more steps, recorded

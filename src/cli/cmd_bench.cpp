@@ -73,6 +73,9 @@ void add_bench(CLI::App& app, CommandAction& action, const CommandLine& line) {
   command->add_option("--accumulate", a->options.accumulation, "Of step: micro-batches a step")
       ->capture_default_str();
   command->add_option("--stage", a->options.stage, "Of step: ZeRO stage")->capture_default_str();
+  command
+      ->add_option("--prefetch", a->options.prefetch, "Of step: elements gathered ahead at stage 3")
+      ->capture_default_str();
   command->add_option("--ranks", a->options.ranks, "Of step")->capture_default_str();
   command->add_option("--loss-chunk-rows", a->options.loss_chunk_rows, "Of step, for decoders");
   command->add_flag("--recompute", a->options.recompute, "Of step: full recomputation");
