@@ -21,6 +21,6 @@ configure_package_config_file(${CMAKE_SOURCE_DIR}/cmake/VitrineConfig.cmake.in
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/VitrineConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES
   ${CMAKE_BINARY_DIR}/VitrineConfig.cmake ${CMAKE_BINARY_DIR}/VitrineConfigVersion.cmake
-  ${CMAKE_SOURCE_DIR}/cmake/FindOneDNN.cmake
+  ${CMAKE_SOURCE_DIR}/cmake/FindOneDNN.cmake ${CMAKE_SOURCE_DIR}/cmake/FindGpuLibraries.cmake
   DESTINATION ${package_dir})
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -2,6 +2,7 @@
 #include "cli/launch.h"
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 
@@ -9,9 +10,36 @@
 #include "comm/launcher.h"
 #include "comm/nccl/nccl.h"
 #include "core/error.h"
+#include "core/format.h"
 #include "core/parallel.h"
+#include "gpu/gpu.h"
 
 namespace vitrine {
+namespace {
+
+// What every rank would find, said once and before there are logs. Threads that the driver starts
+// here must not take the signals that the launcher waits for.
+void check_gpus(int ranks) {
+  struct AllSignalsBlocked {
+    sigset_t before{};
+    AllSignalsBlocked() {
+      sigset_t all;
+      sigfillset(&all);
+      pthread_sigmask(SIG_BLOCK, &all, &before);
+    }
+    ~AllSignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
+  } const blocked;
+  const size_t gpus = gpu_devices().size();  // throws where there is none
+  if (static_cast<size_t>(ranks) > gpus) {
+    throw DeviceError(
+        format("%d ranks want a GPU each, this process can see %zu: fewer --ranks, or "
+               "look at CUDA_VISIBLE_DEVICES",
+               ranks,
+               gpus));
+  }
+}
+
+}  // namespace
 
 int world_size(int asked) {
   const RankEnvironment environment = rank_environment();
@@ -32,6 +60,7 @@ int run_ranks(int ranks,
               const std::function<int(World*)>& work) {
   const RankEnvironment environment = rank_environment();
   if (environment.size == 1 && ranks > 1) {
+    if (device == "gpu") check_gpus(ranks);
     LaunchOptions options;
     options.ranks = ranks;
     options.arguments = line.arguments;

@@ -12,8 +12,9 @@ namespace vitrine {
 // Starts `ranks` processes of this program with the same arguments and reports how they ended, when
 // ranks > 1 and no launcher has set RANK; otherwise runs `work` as one rank of the world that the
 // environment describes (null = alone). Compute threads are shared out over the ranks of this host.
-// `device` is "cpu" or "gpu": the world of one GPU a rank, by local rank. A CommError of `work` is
-// reported with the rank that is to blame.
+// `device` is "cpu" or "gpu": the world of one GPU a rank, by local rank; throws DeviceError before
+// anything is started when there are fewer GPUs. A CommError of `work` is reported with the rank
+// that is to blame.
 int run_ranks(int ranks,
               const CommandLine& line,
               const std::string& log_folder,

@@ -5,8 +5,8 @@
 namespace vitrine {
 
 std::string why_no_gpu() {
-  return "this build has no GPU code: the CUDA toolkit was not found when it was configured "
-         "(install it and configure again with -DVITRINE_CUDA=ON)";
+  return "this build has no GPU code: it was configured without the CUDA toolkit (install it and "
+         "configure again with -DVITRINE_CUDA=ON)";
 }
 
 std::vector<GpuDescription> gpu_devices() { throw DeviceError(why_no_gpu()); }

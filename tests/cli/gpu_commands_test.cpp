@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "cli/tiny_run.h"
 #include "core/json.h"
 #include "gpu/gpu.h"
 #include "gpu/nvml.h"
@@ -12,6 +13,7 @@
 namespace vitrine {
 namespace {
 
+namespace fs = std::filesystem;
 using testing::HasSubstr;
 
 TEST(Doctor, WithoutAGpuSaysWhyAndFails) {
@@ -26,6 +28,68 @@ TEST(Doctor, WithoutAGpuSaysWhyAndFails) {
   EXPECT_EQ(parse_json(json.out, "out")["reason"], why);
 }
 
+// One paragraph from every command, alone and with several ranks, and nothing left of the run.
+TEST(GpuCommands, WithoutAGpuSayWhyAndLeaveNoRun) {
+  const std::string why = why_no_gpu();
+  if (why.empty()) GTEST_SKIP() << "there is one";
+  const ScratchFolder folder;
+  const std::string run = write_run(folder / "run.json", tiny_run());
+  for (const std::vector<std::string>& line :
+       {std::vector<std::string>{"train", run, "--device", "gpu"},
+        {"train", run, "--device", "gpu", "--ranks", "2"},
+        {"train", run, "--set", "train.device=gpu", "--ranks", "2", "--run", "mine"},
+        {"bench", "step", "--device", "gpu"},
+        {"bench", "step", "--device", "gpu", "--ranks", "2"},
+        {"bench", "recorder", "--device", "gpu"},
+        {"bench", "ops", "--device", "gpu"},
+        {"bench", "ops", "--device", "gpu", "--json"}}) {
+    SCOPED_TRACE(testing::PrintToString(line));
+    const CommandResult result = run_vitrine(line, folder.path());
+    EXPECT_EQ(result.code, 1);
+    EXPECT_EQ(result.error, "error: " + why + "\n");
+    EXPECT_EQ(result.out, "");
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder.path())) {
+      EXPECT_EQ(entry.path().filename(), "run.json") << "left behind";
+    }
+  }
+}
+
+TEST(GpuCommands, MoreRanksThanGpusAreRefusedBeforeOneStarts) {
+  if (!why_no_gpu().empty()) GTEST_SKIP() << why_no_gpu();
+  const std::string ranks = std::to_string(gpu_devices().size() + 1);
+  const ScratchFolder folder;
+  Json run = tiny_run();
+  run.erase("train_batch_size");
+  run["train_micro_batch_size_per_gpu"] = 1;
+  const std::string file = write_run(folder / "run.json", run);
+  const CommandResult result =
+      run_vitrine({"train", file, "--device", "gpu", "--ranks", ranks}, folder.path());
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.error, HasSubstr(ranks + " ranks want a GPU each"));
+  EXPECT_FALSE(fs::exists(folder / "runs"));
+}
+
+// Under a launcher of others each rank speaks for itself.
+TEST(GpuCommands, WithoutAGpuARankOfALauncherNamesItself) {
+  const std::string why = why_no_gpu();
+  if (why.empty()) GTEST_SKIP() << "there is one";
+  const ScratchFolder folder;
+  const std::string run = write_run(folder / "run.json", tiny_run());
+  for (const char* setting : {"RANK=1", "LOCAL_RANK=1", "WORLD_SIZE=2", "MASTER_PORT=1"}) {
+    const std::string text = setting;
+    setenv(text.substr(0, text.find('=')).c_str(), text.substr(text.find('=') + 1).c_str(), 1);
+  }
+  setenv("MASTER_ADDR", "127.0.0.1", 1);
+  const CommandResult result = run_vitrine({"train", run, "--device", "gpu"}, folder.path());
+  for (const char* name : {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT", "MASTER_ADDR"}) {
+    unsetenv(name);
+  }
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.error, testing::StartsWith("error on rank 1: "));
+  EXPECT_THAT(result.error, HasSubstr(why));
+  EXPECT_FALSE(fs::exists(folder / "runs"));
+}
+
 TEST(Doctor, WithoutASubjectIsWrongUsage) { EXPECT_EQ(run_vitrine({"doctor"}).code, 2); }
 
 TEST(Top, WithoutADriverSaysSoAndFailsOnlyWhereGpusAreWanted) {
@@ -35,7 +99,7 @@ TEST(Top, WithoutADriverSaysSoAndFailsOnlyWhereGpusAreWanted) {
        {std::vector<std::string>{"top", "--once"}, {"top", "--gpus", "--once"}}) {
     const CommandResult result = run_vitrine(line);
     EXPECT_EQ(result.code, 1);
-    EXPECT_THAT(result.error, HasSubstr(why));
+    EXPECT_EQ(result.error, "error: " + why + "\n");
   }
 }
 
