@@ -71,12 +71,16 @@ int train_command(const RunConfig& config,
           result = train(config, options);
         } catch (const OutOfMemory& error) {
           if (config.train.device != "gpu") throw;
-          const auto index = static_cast<size_t>(rank_environment().local_rank);
-          // What the driver, the libraries' handles and cut blocks take.
-          constexpr int64_t kOverhead = int64_t{3} << 30;
-          const auto memory = static_cast<int64_t>(gpu_devices().at(index).memory_bytes);
-          throw OutOfMemory(error.what() +
-                            ("\n" + what_fits_text(config, ranks, memory - kOverhead)));
+          std::string advice;
+          try {
+            // What the driver, the libraries' handles and cut blocks take.
+            constexpr int64_t kOverhead = int64_t{3} << 30;
+            const auto index = static_cast<size_t>(rank_environment().local_rank);
+            const auto memory = static_cast<int64_t>(gpu_devices().at(index).memory_bytes);
+            advice = "\n" + what_fits_text(config, ranks, memory - kOverhead);
+          } catch (const std::exception&) {  // what happened counts for more than the advice
+          }
+          throw OutOfMemory(error.what() + advice);
         }
         bar.finish();
         // Every rank's trace must be on disk before the page is made.

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "core/dtype.h"
@@ -43,6 +44,10 @@ class Device {
   virtual void enter_lane(int lane) = 0;
   virtual void mark(int index) = 0;
   virtual void wait(int index) = 0;
+  // The point that the calling thread's lane has reached, for a lane that is not known yet; null on
+  // the host, where it has passed. after() keeps the calling thread's lane from going on before it.
+  virtual std::shared_ptr<void> point() { return {}; }
+  virtual void after(const std::shared_ptr<void>& /*point*/) {}
   // What the compute lane does between these two is counted as waiting, as its wait()s are.
   virtual void waiting_begins() {}
   virtual void waiting_ends() {}

@@ -33,7 +33,8 @@ Fault* fault_slot() {
   Fault*& slot = slots()[device];
   if (!slot) {
     VITRINE_GPU_CHECK(cudaMalloc(reinterpret_cast<void**>(&slot), sizeof(Fault)));
-    VITRINE_GPU_CHECK(cudaMemset(slot, 0, sizeof(Fault)));
+    VITRINE_GPU_CHECK(cudaMemsetAsync(slot, 0, sizeof(Fault), stream()));
+    VITRINE_GPU_CHECK(cudaStreamSynchronize(stream()));
   }
   return slot;
 }

@@ -105,11 +105,8 @@ class GpuDevice : public Device {
       }
       const size_t part = std::min(kStageBytes, bytes - at);
       copy_on_host(stage.memory, static_cast<const char*>(host) + at, part);
-      VITRINE_GPU_CHECK(cudaMemcpyAsync(static_cast<char*>(to) + at,
-                                        stage.memory,
-                                        part,
-                                        cudaMemcpyHostToDevice,
-                                        gpu::stream()));
+      VITRINE_GPU_CHECK(cudaMemcpyAsync(
+          static_cast<char*>(to) + at, stage.memory, part, cudaMemcpyHostToDevice, gpu::stream()));
       VITRINE_GPU_CHECK(cudaEventRecord(stage.free.get(), gpu::stream()));
     }
   }
@@ -133,6 +130,16 @@ class GpuDevice : public Device {
     if (compute) waiting_begins();
     VITRINE_GPU_CHECK(cudaStreamWaitEvent(gpu::stream(), mark_event(index), 0));
     if (compute) waiting_ends();
+  }
+  std::shared_ptr<void> point() override {
+    auto event = std::make_shared<Event>(Event::make());
+    VITRINE_GPU_CHECK(cudaEventRecord(event->get(), gpu::stream()));
+    return event;
+  }
+  void after(const std::shared_ptr<void>& point) override {
+    if (!point) return;
+    const auto* event = static_cast<const Event*>(point.get());
+    VITRINE_GPU_CHECK(cudaStreamWaitEvent(gpu::stream(), event->get(), 0));
   }
   void waiting_begins() override { stamp(); }
   void waiting_ends() override { stamp(); }
@@ -162,7 +169,8 @@ class GpuDevice : public Device {
     parallel_for(static_cast<int64_t>((bytes + kPiece - 1) / kPiece), 2, [&](int64_t a, int64_t b) {
       const size_t begin = static_cast<size_t>(a) * kPiece;
       const size_t end = std::min(bytes, static_cast<size_t>(b) * kPiece);
-      std::memcpy(static_cast<char*>(to) + begin, static_cast<const char*>(from) + begin, end - begin);
+      std::memcpy(
+          static_cast<char*>(to) + begin, static_cast<const char*>(from) + begin, end - begin);
     });
   }
 

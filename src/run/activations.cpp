@@ -65,7 +65,14 @@ void Activations::done_with_value(int e, int micro) {
   const std::lock_guard lock(mutex_);
   const auto it = values_.find({e, micro});
   if (it == values_.end()) return;
-  if (--it->second.readers <= 0 && !held_[static_cast<size_t>(e)]) values_.erase(it);
+  Held& held = it->second;
+  if (--held.readers > 0 || held_[static_cast<size_t>(e)]) {
+    // Another lane may free it, whose work is in no order with what reads it here.
+    held.reads.push_back(ledger_.device().point());
+    return;
+  }
+  for (const std::shared_ptr<void>& read : held.reads) ledger_.device().after(read);
+  values_.erase(it);
 }
 
 void Activations::drop_unread(int e, int micro) {

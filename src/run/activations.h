@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -58,6 +59,7 @@ class Activations {
   struct Held {
     Buffer buffer;
     int readers = 0;
+    std::vector<std::shared_ptr<void>> reads;  // points of a device's lanes, done with it
   };
 
   const Graph& graph_;

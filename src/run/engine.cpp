@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/format.h"
 #include "core/philox.h"
+#include "ops/gpu/precision.h"
 
 namespace vitrine {
 
@@ -100,7 +101,13 @@ Engine::Engine(
   add_variant(std::move(model), batch);
 }
 
-Engine::~Engine() = default;
+Engine::~Engine() {
+  // Their threads may still be inside calls on the store and the communicators.
+  for (auto& variant : variants_) {
+    variant->train.reset();
+    variant->eval.reset();
+  }
+}
 
 int Engine::add_variant(Model model, const BatchTypes& batch) {
   auto variant = std::make_unique<Variant>();
@@ -135,6 +142,8 @@ void Engine::check_agreement() {
   for (const Unit& unit : v.table.units)
     text += unit.name + ":" + std::to_string(unit.elements) + ";";
   text += agreed_text(options_.strategy) + agreed_text(options_.optimizer);
+  const bool host = ledger_.device().is_host();
+  text += host ? "|host" : format("|gpu %d %d", gpu::tf32(), gpu::deterministic());
   const uint64_t mine = stream_of(text);
   std::vector<uint64_t> all(static_cast<size_t>(world_->size()));
   comms_->control().set_context(-1, "agreement of all ranks on model and strategy");
@@ -249,9 +258,14 @@ void Engine::follow_recorder(Runner& runner) {
   if (!recorder_ || ledger_.device().is_host()) return;
   if (recorder_->recording() && no_gpu_trace_.empty()) {
     if (gpu_trace_ && gpu_trace_warm_ && recorder_->active()) {
-      gpu_trace_->stop();
+      try {
+        gpu_trace_->stop();
+      } catch (const DeviceError& error) {
+        no_gpu_trace_ = error.what();
+      }
       gpu_trace_.reset();
     }
+    if (!no_gpu_trace_.empty()) return runner.set_gpu_trace(nullptr);
     if (!gpu_trace_) {
       gpu_trace_ = GpuTrace::start(no_gpu_trace_);
       gpu_trace_warm_ = !recorder_->active();
@@ -269,8 +283,12 @@ void Engine::add_gpu_records(RankTimeline& timeline) {
   for (auto& variant : variants_) {
     if (variant->train) variant->train->set_gpu_trace(nullptr);
   }
-  gpu_trace_->stop();
-  gpu_trace_->add_to(timeline);
+  try {  // a tracer that fails is no reason to end a run
+    gpu_trace_->stop();
+    gpu_trace_->add_to(timeline);
+  } catch (const DeviceError& error) {
+    timeline.info["gpu.trace"] = no_gpu_trace_ = error.what();
+  }
   gpu_trace_.reset();
 }
 

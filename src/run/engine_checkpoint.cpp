@@ -98,7 +98,7 @@ void Engine::save(const std::string& folder, const std::string& extra_json, int 
       }
     }
     text = writer->finish_rank().to_text();
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {  // no memory for staging, too
     failure = error.what();
   }
   const std::vector<std::string> texts =
@@ -219,6 +219,7 @@ std::string Engine::load(const std::string& path, bool optimizer_state) {
       }
     }
   }
+  device.synchronize();  // the first gathers of a step wait for nothing
   if (optimizer_state) {
     steps_done_ = engine.value("steps_done", reader.step());
     updates_ = engine.value("updates", steps_done_);

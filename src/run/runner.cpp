@@ -204,9 +204,22 @@ StepOutput Runner::finish() {
   for (int i = 0; i < static_cast<int>(schedule_.actions.size()); ++i)
     everything.waits.push_back(i);
   wait_for(everything);
-  conclude();
+  try {
+    conclude();
+  } catch (...) {
+    fail(std::current_exception());
+    throw;
+  }
   output_.duration_ns = now_ns() - begin_ns_;
   return output_;
+}
+
+double Runner::local_loss() {
+  if (!execution_.device->is_host()) {
+    execution_.device->synchronize();  // throws what kernels found wrong
+    if (!comms_.alone()) comms_.world()->check();
+  }
+  return execution_.math->local_loss();
 }
 
 // What the step's work on the device came to.

@@ -82,7 +82,8 @@ class Runner {
   TensorView held(int edge, int micro) const { return activations_.value(edge, micro); }
   // Sum over the micro-batches run so far on this rank of sum_i weight_i * loss_i, without loss
   // scale; 0 on pipeline stages that hold no loss.
-  double local_loss() { return execution_.math->local_loss(); }
+  // Waits for the device.
+  double local_loss();
 
  private:
   struct LaneThread {

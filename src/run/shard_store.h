@@ -51,8 +51,7 @@ class ShardStore {
   GradView gradient(ParameterUse use);
   // Zeroes what no use contributed to since the last reduction, and padding: call before reducing.
   void settle_gradients(int unit);
-  // The full gradient buffer of this micro-step (stages 2, 3) or of the step (0, 1). Frees it when
-  // `close` (stages 2, 3).
+  // The full gradient buffer of this micro-step (stages 2, 3) or of the step (0, 1).
   void* full_gradients(int unit) const;
   void close_full_gradients(int unit);
   // This rank's reduced gradient, element shard(unit).begin first.

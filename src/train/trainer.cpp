@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "checkpoint/checkpoint_writer.h"
 #include "core/clock.h"
@@ -36,6 +37,21 @@ EngineOptions engine_options(const RunConfig& config) {
   options.scaler = config.loss_scaler;
   options.seed = config.train.seed;
   return options;
+}
+
+// The machine's number of the GPU that this process sees as `visible`.
+int machine_gpu(int visible) {
+  const char* list = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (!list) return visible;
+  std::string text = list;
+  for (int i = 0; i < visible; ++i) {
+    const size_t comma = text.find(',');
+    if (comma == std::string::npos) return visible;
+    text.erase(0, comma + 1);
+  }
+  char* end = nullptr;
+  const long index = std::strtol(text.c_str(), &end, 10);
+  return end != text.c_str() && (*end == ',' || *end == 0) ? static_cast<int>(index) : visible;
 }
 
 // Sums over one logging interval.
@@ -121,7 +137,8 @@ class Trainer {
       recorder.operations = config_.train.trace.operations;
       recorder_ = std::make_unique<Recorder>(rank_, ranks_, recorder);
       if (config_.train.device == "gpu") {
-        counters_ = std::make_unique<GpuCounters>(*recorder_, rank_environment().local_rank);
+        counters_ =
+            std::make_unique<GpuCounters>(*recorder_, machine_gpu(rank_environment().local_rank));
       }
     }
     for (const int64_t unroll : unrolls) {

@@ -1,4 +1,4 @@
-// The norms' rows by direction; norm_rows.cpp puts them in the table.
+// The norms' rows by direction; norm_rows.cu puts them in the table.
 #pragma once
 
 #include <span>
