@@ -33,6 +33,25 @@ __global__ void convert_kernel(To* to, const From* from, int64_t vectors, int64_
   }
 }
 
+__global__ void copy_kernel(uint4* to, const uint4* from, int64_t vectors) {
+  constexpr int kInFlight = 4;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x * kInFlight;
+  const int64_t first = (static_cast<int64_t>(blockIdx.x) * kInFlight) * blockDim.x + threadIdx.x;
+  for (int64_t i = first; i < vectors; i += stride) {
+    uint4 values[kInFlight];
+#pragma unroll
+    for (int u = 0; u < kInFlight; ++u) {
+      const int64_t at = i + static_cast<int64_t>(u) * blockDim.x;
+      if (at < vectors) values[u] = from[at];
+    }
+#pragma unroll
+    for (int u = 0; u < kInFlight; ++u) {
+      const int64_t at = i + static_cast<int64_t>(u) * blockDim.x;
+      if (at < vectors) to[at] = values[u];
+    }
+  }
+}
+
 template <typename T>
 __global__ void add_kernel(T* sum, const T* term, int64_t vectors, int64_t count) {
   constexpr int kWidth = 16 / sizeof(T);
@@ -82,6 +101,16 @@ void convert_array(DType to, void* destination, DType from, const void* source, 
   }
   dispatch_float(
       to, "convert", [&]<typename To>() { convert_to<To>(destination, from, source, count); });
+}
+
+void copy_array(void* to, const void* from, size_t bytes) {
+  const auto vectors = static_cast<int64_t>(bytes / 16);
+  if (vectors == 0) return;
+  const int64_t wanted = (vectors + 4 * kThreads - 1) / (4 * kThreads);
+  const int64_t most = static_cast<int64_t>(limits().multiprocessors) * 64;
+  copy_kernel<<<static_cast<unsigned>(wanted < most ? wanted : most), kThreads, 0, stream()>>>(
+      static_cast<uint4*>(to), static_cast<const uint4*>(from), vectors);
+  VITRINE_GPU_LAUNCHED("copy");
 }
 
 void add_array(DType dtype, void* sum, const void* term, int64_t count) {

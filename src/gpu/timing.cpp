@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "gpu/device_kernels.h"
 #include "gpu/runtime.h"
 
 namespace vitrine::gpu {
@@ -94,7 +95,7 @@ int sets_beyond_cache(double bytes) {
 }
 
 double copy_bandwidth(size_t bytes) {
-  const size_t half = std::max<size_t>(bytes / 2, 1);
+  const size_t half = std::max<size_t>(bytes / 32 * 16, 16);
   const int sets = sets_beyond_cache(static_cast<double>(bytes));
   std::vector<void*> arrays(static_cast<size_t>(2 * sets));
   for (void*& array : arrays) {
@@ -103,8 +104,7 @@ double copy_bandwidth(size_t bytes) {
   }
   const auto copy = [&](int set) {
     const auto at = static_cast<size_t>(2 * set);
-    VITRINE_GPU_CHECK(
-        cudaMemcpyAsync(arrays[at], arrays[at + 1], half, cudaMemcpyDeviceToDevice, stream()));
+    copy_array(arrays[at], arrays[at + 1], half);
   };
   const double ns = median_ns(
       sets, 11, [](int) {}, copy);

@@ -93,6 +93,7 @@ __device__ __forceinline__ Wide<T> row_lse(const Row<T>& row, Wide<T>* shared) {
         sum *= exp_of(highest - most);
         highest = most;
       }
+      if (!(highest > -static_cast<W>(INFINITY))) continue;  // so far only what counts for nothing
 #pragma unroll
       for (int j = 0; j < N; ++j) sum += exp_of(to_wide(in[u].v[j]) - highest);
     }
