@@ -30,6 +30,20 @@ std::string stem(const std::string& path) {
   return name.substr(0, name.rfind('.'));
 }
 
+// What would have fitted on this rank's GPU; "" where that can't be told, so as not to hide the
+// error.
+std::string memory_advice(const RunConfig& config, int ranks) {
+  // What the driver, the libraries' handles and cut blocks take.
+  constexpr int64_t kOverhead = int64_t{3} << 30;
+  try {
+    const auto index = static_cast<size_t>(rank_environment().local_rank);
+    const auto memory = static_cast<int64_t>(gpu_devices().at(index).memory_bytes);
+    return "\n" + what_fits_text(config, world_size(ranks), memory - kOverhead);
+  } catch (const std::exception&) {
+    return "";
+  }
+}
+
 }  // namespace
 
 int train_command(const RunConfig& config,
@@ -71,16 +85,7 @@ int train_command(const RunConfig& config,
           result = train(config, options);
         } catch (const OutOfMemory& error) {
           if (config.train.device != "gpu") throw;
-          std::string advice;
-          try {
-            // What the driver, the libraries' handles and cut blocks take.
-            constexpr int64_t kOverhead = int64_t{3} << 30;
-            const auto index = static_cast<size_t>(rank_environment().local_rank);
-            const auto memory = static_cast<int64_t>(gpu_devices().at(index).memory_bytes);
-            advice = "\n" + what_fits_text(config, ranks, memory - kOverhead);
-          } catch (const std::exception&) {  // what happened counts for more than the advice
-          }
-          throw OutOfMemory(error.what() + advice);
+          throw OutOfMemory(error.what() + memory_advice(config, ranks));
         }
         bar.finish();
         // Every rank's trace must be on disk before the page is made.

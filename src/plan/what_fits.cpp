@@ -14,16 +14,18 @@ int64_t peak(const RunConfig& config, int ranks) {
   return plan.by_rank[static_cast<size_t>(plan.fullest_rank())].most_bytes;
 }
 
-// Halves the micro-batch until it fits; the global batch stays. False when even one sample does
-// not.
+// Divides the micro-batch, mostly by two, until it fits; the global batch stays. False when even
+// one sample does not.
 bool shrink(RunConfig& config, int ranks, int64_t capacity, int64_t& bytes) {
   Strategy& strategy = config.strategy;
   for (;;) {
     bytes = peak(config, ranks);
     if (bytes <= capacity) return true;
-    if (strategy.micro_batch % 2 != 0) return false;
-    strategy.micro_batch /= 2;
-    strategy.accumulation *= 2;
+    if (strategy.micro_batch == 1) return false;
+    int64_t divisor = 2;
+    while (strategy.micro_batch % divisor != 0) ++divisor;
+    strategy.micro_batch /= divisor;
+    strategy.accumulation *= divisor;
   }
 }
 
