@@ -70,6 +70,7 @@ struct Bench {
     strategy.shard = Sharding::stage(static_cast<int>(options.stage));
     strategy.compute_dtype = dtype_from_name(options.dtype);
     strategy.gradient_dtype = dtype_from_name(options.gradient_dtype);
+    strategy.master_dtype = strategy.moment_dtype = dtype_from_name(options.states);
     strategy.recompute = options.recompute;
     const Json resolved = parse_json(built.resolved, "model");
     const int64_t ids =
@@ -139,6 +140,7 @@ int bench_rank(const BenchOptions& options, World* world) {
                   {"stage", options.stage},
                   {"dtype", options.dtype},
                   {"gradient_dtype", options.gradient_dtype},
+                  {"states", options.states},
                   {"micro_batch", bench.micro_batch},
                   {"accumulation", options.accumulation},
                   {"threads", compute_threads()},
