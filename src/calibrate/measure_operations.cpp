@@ -80,6 +80,13 @@ void measure_passes(DType dtype, bool quick, CacheFlush& flush, MeasuredOperatio
     std::vector<std::byte> narrow(n * element), copy(n * 4);
     const bool mixed = dtype != DType::kF32;
     OptimizerConfig config;
+    UpdateArrays arrays;
+    arrays.master = master.data();
+    arrays.exp_avg = first.data();
+    arrays.exp_avg_sq = second.data();
+    arrays.gradients = gradient.data();
+    arrays.parameters = mixed ? static_cast<void*>(narrow.data()) : master.data();
+    arrays.parameter_dtype = dtype;
     const auto add = [&](const char* name, double work, const std::function<void()>& pass) {
       const double ns = typical_ns(quick, [&](int) {
         flush();
@@ -91,15 +98,7 @@ void measure_passes(DType dtype, bool quick, CacheFlush& flush, MeasuredOperatio
     };
     const auto elements = static_cast<double>(count);
     add("adamw", elements, [&] {
-      adamw_update(adamw_step(config, 1e-3, 10, 1, true),
-                   master.data(),
-                   first.data(),
-                   second.data(),
-                   gradient.data(),
-                   DType::kF32,
-                   mixed ? static_cast<void*>(narrow.data()) : master.data(),
-                   dtype,
-                   count);
+      adamw_update(adamw_step(config, 1e-3, 10, 1, true), arrays, {0, count, true});
     });
     add("squares", elements, [&] {
       ExactSum sum;

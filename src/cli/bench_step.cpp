@@ -70,6 +70,7 @@ struct Bench {
     strategy.shard = Sharding::stage(static_cast<int>(options.stage));
     strategy.compute_dtype = dtype_from_name(options.dtype);
     strategy.gradient_dtype = dtype_from_name(options.gradient_dtype);
+    strategy.master_dtype = strategy.moment_dtype = dtype_from_name(options.states);
     strategy.recompute = options.recompute;
     strategy.prefetch_elements = options.prefetch;
     strategy.max_live_elements = std::max(strategy.max_live_elements, 8 * options.prefetch);
@@ -142,6 +143,7 @@ int bench_rank(const BenchOptions& options, World* world) {
                   {"dtype", options.dtype},
                   {"gradient_dtype", options.gradient_dtype},
                   {"prefetch", options.prefetch},
+                  {"states", options.states},
                   {"micro_batch", bench.micro_batch},
                   {"accumulation", options.accumulation},
                   {"threads", compute_threads()},

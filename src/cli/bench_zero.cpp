@@ -12,11 +12,13 @@ namespace vitrine {
 int bench_zero(const BenchOptions& options) {
   struct Precision {
     const char* name;
-    DType compute, gradient;
+    DType compute, gradient, states;
   };
-  const Precision precisions[] = {{"fp32", DType::kF32, DType::kF32},
-                                  {"bf16", DType::kBF16, DType::kBF16},
-                                  {"bf16, fp32 accumulation", DType::kBF16, DType::kF32}};
+  const Precision precisions[] = {
+      {"fp32", DType::kF32, DType::kF32, DType::kF32},
+      {"bf16", DType::kBF16, DType::kBF16, DType::kF32},
+      {"bf16, fp32 accumulation", DType::kBF16, DType::kF32, DType::kF32},
+      {"bf16 states", DType::kBF16, DType::kBF16, DType::kBF16}};
   Json rows = Json::array();
   bool all_equal = true;
   for (const char* family : {"decoder", "world_model"}) {
@@ -30,6 +32,7 @@ int bench_zero(const BenchOptions& options) {
           strategy.persistence_threshold = 0;
           strategy.compute_dtype = precision.compute;
           strategy.gradient_dtype = precision.gradient;
+          strategy.master_dtype = strategy.moment_dtype = precision.states;
           const ParameterTable table = make_parameter_table(built.model, strategy);
           std::vector<int> blocks;
           for (int b = 0; b < static_cast<int>(built.model.blocks().size()); ++b)

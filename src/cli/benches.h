@@ -13,7 +13,7 @@ struct BenchOptions {
   int steps = 20, pairs = 200;
   int64_t micro_batch = 0;  // 0 = the peer script's: 8 sequences, 8 clips
   // Of step:
-  std::string device = "cpu", dtype = "f32", gradient_dtype = "f32";
+  std::string device = "cpu", dtype = "f32", gradient_dtype = "f32", states = "f32";
   int64_t sequence = 0;                                       // 0 = the model's
   int64_t accumulation = 1, stage = 0, loss_chunk_rows = -1;  // -1 = the model's
   int64_t prefetch = 500'000'000;                             // stage3_prefetch_bucket_size

@@ -69,6 +69,11 @@ void add_bench(CLI::App& app, CommandAction& action, const CommandLine& line) {
       ->capture_default_str();
   command->add_option("--gradient-dtype", a->options.gradient_dtype, "Of step: f32, bf16")
       ->capture_default_str();
+  command
+      ->add_option("--states",
+                   a->options.states,
+                   "Of step: master weights and moments, f32 or (of bf16) bf16")
+      ->capture_default_str();
   command->add_option("--sequence", a->options.sequence, "Of step: tokens a sample");
   command->add_option("--accumulate", a->options.accumulation, "Of step: micro-batches a step")
       ->capture_default_str();

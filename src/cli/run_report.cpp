@@ -106,8 +106,12 @@ std::string floating(DType dtype) {
 
 std::string precision(const Strategy& strategy) {
   if (!strategy.mixed()) return floating(strategy.compute_dtype);
-  return floating(strategy.compute_dtype) + " (fp32 master weights, gradients in " +
-         floating(strategy.gradient_dtype) + ")";
+  return floating(strategy.compute_dtype) + " (" + floating(strategy.master_dtype) +
+         " master weights" +
+         (strategy.moment_dtype == DType::kF32
+              ? ""
+              : ", " + floating(strategy.moment_dtype) + " optimizer states") +
+         ", gradients in " + floating(strategy.gradient_dtype) + ")";
 }
 
 std::string layout(const RunConfig& config, int ranks) {

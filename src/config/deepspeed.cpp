@@ -72,6 +72,7 @@ class Reader {
     }
     Strategy& strategy = out.strategy;
     strategy.compute_dtype = fp16 ? DType::kF16 : bf16 ? DType::kBF16 : DType::kF32;
+    read_state_dtypes(strategy);
     read_gradient_dtype(strategy);
 
     LossScaler& scaler = out.loss_scaler;
@@ -97,13 +98,32 @@ class Reader {
     if (scaler.hysteresis < 1) wrong("fp16.hysteresis", "is at least 1");
   }
 
-  // Gradients are accumulated and reduced in one dtype: fp32 unless asked otherwise.
+  void read_state_dtypes(Strategy& strategy) {
+    const auto narrow = [&](const char* key, const char* what, DType& dtype) {
+      if (!in_.boolean(key).value_or(false)) return;
+      if (strategy.compute_dtype != DType::kBF16) {
+        wrong(key, std::string(what) + " are bf16 only where bf16.enabled is true");
+        return;
+      }
+      dtype = DType::kBF16;
+      note(key,
+           Status::kUsed,
+           std::string(what) +
+               " are bf16 and rounded stochastically, so that small updates count "
+               "on average");
+    };
+    narrow("bf16.bf16_master_weights_and_grads", "master weights", strategy.master_dtype);
+    narrow("bf16.bf16_optimizer_states", "exp_avg and exp_avg_sq", strategy.moment_dtype);
+  }
+
+  // Gradients are accumulated and reduced in one dtype: fp32 unless asked otherwise, be it by
+  // masters and gradients in bf16.
   void read_gradient_dtype(Strategy& strategy) {
     const char* kAccumulate = "data_types.grad_accum_dtype";
     const char* kReduce = "communication_data_type";
     const auto accumulate = in_.text(kAccumulate), reduce = in_.text(kReduce);
     const std::string computed = dtype_name(strategy.compute_dtype);
-    strategy.gradient_dtype = DType::kF32;
+    strategy.gradient_dtype = strategy.master_dtype;
     for (const auto& [key, given] : {std::pair(kAccumulate, accumulate), {kReduce, reduce}}) {
       if (!given || (*given != "fp32" && *given != "fp16" && *given != "bf16")) continue;
       const DType dtype = dtype_from_name(*given);

@@ -9,7 +9,8 @@
 
 namespace vitrine {
 
-// What a file asks for that the engine does not run yet and a planner counts with.
+// What a file asks for that a planner counts with and the engine does not run yet, or runs in its
+// own way (16-bit states).
 struct DeepSpeedBeyond {
   std::string optimizer_device = "none", parameter_device = "none";  // "none", "cpu", "nvme"
   bool checkpoints_on_host = false;  // activation_checkpointing.cpu_checkpointing

@@ -80,7 +80,11 @@ void add_schedule(const TrainConfig& train, Json& json) {
 
 void add_precision(const RunConfig& config, Json& json) {
   const Strategy& strategy = config.strategy;
-  if (strategy.compute_dtype == DType::kBF16) json["bf16"] = {{"enabled", true}};
+  if (strategy.compute_dtype == DType::kBF16) {
+    json["bf16"] = {{"enabled", true}};
+    if (strategy.master_dtype == DType::kBF16) json["bf16"]["bf16_master_weights_and_grads"] = true;
+    if (strategy.moment_dtype == DType::kBF16) json["bf16"]["bf16_optimizer_states"] = true;
+  }
   if (strategy.compute_dtype == DType::kF16) {
     const LossScaler& scaler = config.loss_scaler;
     json["fp16"] = {{"enabled", true},

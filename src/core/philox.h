@@ -7,7 +7,23 @@
 #include <cstdint>
 #include <string_view>
 
+#include "core/both.h"
+
 namespace vitrine {
+
+// The counter `c` becomes its random words.
+VITRINE_BOTH void philox_rounds(uint32_t (&c)[4], uint32_t key0, uint32_t key1) {
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t a = uint64_t{0xD2511F53u} * c[0], b = uint64_t{0xCD9E8D57u} * c[2];
+    const uint32_t c1 = c[1], c3 = c[3];
+    c[0] = static_cast<uint32_t>(b >> 32) ^ c1 ^ key0;
+    c[1] = static_cast<uint32_t>(b);
+    c[2] = static_cast<uint32_t>(a >> 32) ^ c3 ^ key1;
+    c[3] = static_cast<uint32_t>(a);
+    key0 += 0x9E3779B9u;
+    key1 += 0xBB67AE85u;
+  }
+}
 
 class Philox {
  public:
@@ -15,22 +31,14 @@ class Philox {
   Philox(uint64_t seed, uint64_t stream) : key_{seed ^ (stream * 0x9e3779b97f4a7c15ull)} {}
 
   std::array<uint32_t, 4> block(uint64_t counter, uint64_t high = 0) const {
-    std::array<uint32_t, 4> c = {static_cast<uint32_t>(counter),
-                                 static_cast<uint32_t>(counter >> 32),
-                                 static_cast<uint32_t>(high),
-                                 static_cast<uint32_t>(high >> 32)};
-    uint32_t k0 = static_cast<uint32_t>(key_), k1 = static_cast<uint32_t>(key_ >> 32);
-    for (int round = 0; round < 10; ++round) {
-      const uint64_t a = uint64_t{0xD2511F53u} * c[0], b = uint64_t{0xCD9E8D57u} * c[2];
-      c = {static_cast<uint32_t>(b >> 32) ^ c[1] ^ k0,
-           static_cast<uint32_t>(b),
-           static_cast<uint32_t>(a >> 32) ^ c[3] ^ k1,
-           static_cast<uint32_t>(a)};
-      k0 += 0x9E3779B9u;
-      k1 += 0xBB67AE85u;
-    }
-    return c;
+    uint32_t c[4] = {static_cast<uint32_t>(counter),
+                     static_cast<uint32_t>(counter >> 32),
+                     static_cast<uint32_t>(high),
+                     static_cast<uint32_t>(high >> 32)};
+    philox_rounds(c, static_cast<uint32_t>(key_), static_cast<uint32_t>(key_ >> 32));
+    return {c[0], c[1], c[2], c[3]};
   }
+  uint64_t key() const { return key_; }
 
   uint64_t bits64(uint64_t counter) const {
     const auto r = block(counter);

@@ -79,19 +79,8 @@ class HostStepMath final : public StepMath {
               std::span<const UpdateRange> ranges,
               const UpdateArrays& arrays) override {
     if (sums_.overflow) return;
-    const size_t gradient_bytes = dtype_bytes(arrays.gradient_dtype);
-    const size_t parameter_bytes = dtype_bytes(arrays.parameter_dtype);
     for (const UpdateRange& range : ranges) {
-      const auto begin = static_cast<size_t>(range.begin);
-      adamw_update(adamw_step(config, lr, step, factor_, range.decay),
-                   arrays.master + begin,
-                   arrays.exp_avg + begin,
-                   arrays.exp_avg_sq + begin,
-                   static_cast<const std::byte*>(arrays.gradients) + begin * gradient_bytes,
-                   arrays.gradient_dtype,
-                   static_cast<std::byte*>(arrays.parameters) + begin * parameter_bytes,
-                   arrays.parameter_dtype,
-                   range.end - range.begin);
+      adamw_update(adamw_step(config, lr, step, factor_, range.decay), arrays, range);
     }
   }
 

@@ -19,23 +19,42 @@ struct AdamWStep {
   float lr = 0, beta1 = 0, beta2 = 0, eps = 0;
   float decay = 1;  // 1 - lr * weight_decay, or 1
   float bias_correction1 = 1, sqrt_bias_correction2 = 1;
+  int64_t step = 0;          // from 1; rounding depends on it
   float gradient_scale = 1;  // multiplies every gradient: 1 / loss scale, times the clip factor
 };
 AdamWStep adamw_step(
     const OptimizerConfig& config, double lr, int64_t step, double gradient_scale, bool decay);
 
-// Updates `count` elements of master, exp_avg, exp_avg_sq in place and writes the rounded
-// parameter. `parameter` may be `master` itself (fp32 training). Bitwise independent of how ranges
-// are cut.
-void adamw_update(const AdamWStep& step,
-                  float* master,
-                  float* exp_avg,
-                  float* exp_avg_sq,
-                  const void* gradient,
-                  DType gradient_dtype,
-                  void* parameter,
-                  DType parameter_dtype,
-                  int64_t count);
+// Elements [begin, end) of arrays that an update is given, all of one parameter.
+struct UpdateRange {
+  int64_t begin = 0, end = 0;
+  bool decay = true;  // whether weight decay applies
+  // For stochastic rounding: stream_of() the parameter's name, and the element of the parameter
+  // that is at `begin`.
+  uint64_t stream = 0;
+  int64_t first_element = 0;
+};
+
+// Arrays of one unit, element 0 first. `parameters` may be `master` itself (fp32 training, and
+// always so of bf16 masters). Masters and moments are f32, or bf16 under bf16 parameters.
+struct UpdateArrays {
+  void* master = nullptr;
+  void* exp_avg = nullptr;
+  void* exp_avg_sq = nullptr;
+  const void* gradients = nullptr;
+  DType gradient_dtype = DType::kF32;
+  void* parameters = nullptr;
+  DType parameter_dtype = DType::kF32;
+  DType master_dtype = DType::kF32, moment_dtype = DType::kF32;
+  uint64_t seed = 0;  // of the run, for stochastic rounding
+};
+// Throws ConfigError for dtypes other than these.
+void check_update_arrays(const UpdateArrays& arrays);
+
+// Updates a range of master and moments in place, in fp32, and writes the parameter rounded to
+// nearest where it is not the master. States in bf16 are rounded stochastically
+// (optim/stochastic_rounding.h). Bitwise independent of how ranges are cut.
+void adamw_update(const AdamWStep& step, const UpdateArrays& arrays, const UpdateRange& range);
 
 constexpr int64_t kNormChunk = 64;
 // Adds the squares of elements [begin, end) of a unit to `sum`: one fp64 sum a chunk of kNormChunk

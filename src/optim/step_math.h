@@ -25,23 +25,6 @@ struct NormInput {
   double clip = 0;        // global L2 norm; 0 = no clipping
 };
 
-// Elements [begin, end) of arrays that an update is given, and whether weight decay applies.
-struct UpdateRange {
-  int64_t begin = 0, end = 0;
-  bool decay = true;
-};
-
-// Arrays of one unit, element 0 first. `parameters` may be `master` itself (fp32 training).
-struct UpdateArrays {
-  float* master = nullptr;
-  float* exp_avg = nullptr;
-  float* exp_avg_sq = nullptr;
-  const void* gradients = nullptr;
-  DType gradient_dtype = DType::kF32;
-  void* parameters = nullptr;
-  DType parameter_dtype = DType::kF32;
-};
-
 // One for each rank. Issues work into the calling thread's lane (core/device.h) and waits for
 // nothing, unless said so: on a GPU every number below stays on the device until sums().
 class StepMath {
@@ -67,8 +50,7 @@ class StepMath {
   // Of the last combine(). Waits for the lane.
   virtual StepSums sums() = 0;
 
-  // AdamW with the factor that combine() found for gradients. Bitwise independent of how ranges are
-  // cut.
+  // adamw_update() with the factor that combine() found for gradients.
   virtual void update(const OptimizerConfig& config,
                       double lr,
                       int64_t step,

@@ -33,8 +33,6 @@ bool is_counted(const std::string& key) {
                                                    "zero_optimization.zero_quantized_gradients",
                                                    "activation_checkpointing.cpu_checkpointing",
                                                    "fp16.fp16_master_weights_and_grads",
-                                                   "bf16.bf16_master_weights_and_grads",
-                                                   "bf16.bf16_optimizer_states",
                                                    "data_types.grad_accum_dtype",
                                                    "communication_data_type"};
   return std::find(counted.begin(), counted.end(), key) != counted.end();

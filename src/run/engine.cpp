@@ -36,7 +36,8 @@ bool same_units(const ParameterTable& a, const ParameterTable& b) {
 
 // Everything that shapes messages, their order or their values.
 std::string agreed_text(const Strategy& s) {
-  std::string text = std::string("|") + dtype_name(s.compute_dtype) + dtype_name(s.gradient_dtype);
+  std::string text = std::string("|") + dtype_name(s.compute_dtype) + dtype_name(s.gradient_dtype) +
+                     dtype_name(s.master_dtype) + dtype_name(s.moment_dtype);
   for (const int64_t value : {int64_t{s.mesh.data},
                               int64_t{s.mesh.tensor},
                               int64_t{s.mesh.pipeline},

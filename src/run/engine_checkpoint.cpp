@@ -86,14 +86,15 @@ void Engine::save(const std::string& folder, const std::string& extra_json, int 
           continue;
         }
         for (const Array& array : kArrays) {
-          writer->add(p.name,
-                      array.kind,
-                      shape,
-                      DType::kF32,
-                      from - p.offset,
-                      to - p.offset,
-                      on_host(store_->state(u, array.state) + (from - held.begin),
-                              (to - from) * int64_t{sizeof(float)}));
+          const StateArray state = store_->state(u, array.state);
+          writer->add(
+              p.name,
+              array.kind,
+              shape,
+              state.dtype,
+              from - p.offset,
+              to - p.offset,
+              on_host(state.at(from - held.begin), static_cast<int64_t>(state.bytes(to - from))));
         }
       }
     }
@@ -200,10 +201,12 @@ std::string Engine::load(const std::string& path, bool optimizer_state) {
                     to = std::min(held.end, p.offset + p.elements);
       if (from >= to) continue;
       for (const Array& array : kArrays) {
-        float* data = store_->state(u, array.state) + (from - held.begin);
+        const StateArray state = store_->state(u, array.state);
+        void* data = state.at(from - held.begin);
+        const size_t bytes = state.bytes(to - from);
         const StateKind source = array.kind == StateKind::kMaster ? kind : array.kind;
         if (array.kind != StateKind::kMaster && !optimizer_state) {
-          device.zero(data, static_cast<size_t>(to - from) * sizeof(float));
+          device.zero(data, bytes);
           continue;
         }
         if (!reader.has(p.name, source)) {
@@ -213,8 +216,8 @@ std::string Engine::load(const std::string& path, bool optimizer_state) {
               ": training would go on with moments of zero; load without the optimizer "
               "state if that is meant");
         }
-        deliver(data, (to - from) * int64_t{sizeof(float)}, [&](void* host) {
-          reader.read(p.name, source, from - p.offset, to - p.offset, DType::kF32, host);
+        deliver(data, static_cast<int64_t>(bytes), [&](void* host) {
+          reader.read(p.name, source, from - p.offset, to - p.offset, state.dtype, host);
         });
       }
     }

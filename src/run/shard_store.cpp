@@ -6,6 +6,7 @@
 #include "core/device.h"
 #include "core/error.h"
 #include "core/parallel.h"
+#include "core/philox.h"
 
 namespace vitrine {
 namespace {
@@ -24,6 +25,7 @@ ShardStore::ShardStore(const ParameterTable& table,
       strategy_(strategy),
       ranks_(strategy.mesh.data),
       rank_index_(place.data_index),
+      seed_(seed),
       ledger_(ledger) {
   if (ranks_ == 1) strategy_.shard = {};  // nothing to share: every stage is the same
   slots_.resize(table.units.size());
@@ -38,26 +40,26 @@ ShardStore::ShardStore(const ParameterTable& table,
     using enum MemoryCategory;
     slot.parameters = Buffer(
         ledger, kParameters, unit.name, compute_bytes(sharded_parameters(u) ? piece : full), true);
-    const bool separate_master = strategy_.mixed() && !unit.frozen;
-    if (separate_master) {
+    if (strategy_.separate_masters() && !unit.frozen) {
       slot.master = Buffer(ledger, kOptimizer, unit.name, static_cast<size_t>(state) * 4, true);
     }
     if (!unit.frozen) {
-      slot.exp_avg = Buffer(ledger, kOptimizer, unit.name, static_cast<size_t>(state) * 4, true);
-      slot.exp_avg_sq = Buffer(ledger, kOptimizer, unit.name, static_cast<size_t>(state) * 4, true);
+      const size_t bytes = static_cast<size_t>(state) * dtype_bytes(strategy_.moment_dtype);
+      slot.exp_avg = Buffer(ledger, kOptimizer, unit.name, bytes, true);
+      slot.exp_avg_sq = Buffer(ledger, kOptimizer, unit.name, bytes, true);
       slot.gradients = Buffer(ledger,
                               kGradients,
                               unit.name,
                               gradient_bytes(strategy_.shard.gradients ? piece : full),
                               true);
     }
-    initialise(u, seed);
+    initialise(u);
   }
   device().synchronize();
 }
 
 // Every held element is made from its name and place, so ranks agree without talking.
-void ShardStore::initialise(int u, uint64_t seed) {
+void ShardStore::initialise(int u) {
   Slot& slot = slots_[index(u)];
   const ShardRange range = updated(u);
   const bool all = !sharded_parameters(u);
@@ -74,7 +76,7 @@ void ShardStore::initialise(int u, uint64_t seed) {
       parallel_for((count + kGrain - 1) / kGrain, 4, [&](int64_t a, int64_t b) {
         const int64_t at = a * kGrain;
         initial_values(p.init,
-                       seed,
+                       seed_,
                        p.name,
                        from - p.offset + at,
                        std::min(count, b * kGrain) - at,
@@ -206,19 +208,19 @@ void ShardStore::accumulate_shard(int unit, const void* piece, bool first) {
   }
 }
 
-float* ShardStore::state(int unit, OptimizerState kind) const {
+StateArray ShardStore::state(int unit, OptimizerState kind) const {
   const Slot& slot = slots_[index(unit)];
   switch (kind) {
     case OptimizerState::kMaster:
-      return static_cast<float*>(slot.master                              ? slot.master.data()
-                                 : strategy_.compute_dtype == DType::kF32 ? parameter_shard(unit)
-                                                                          : nullptr);
+      if (slot.master) return {slot.master.data(), DType::kF32};
+      if (strategy_.compute_dtype != strategy_.master_dtype) return {};  // frozen
+      return {parameter_shard(unit), strategy_.master_dtype};
     case OptimizerState::kExpAvg:
-      return static_cast<float*>(slot.exp_avg.data());
+      return {slot.exp_avg.data(), strategy_.moment_dtype};
     case OptimizerState::kExpAvgSq:
-      return static_cast<float*>(slot.exp_avg_sq.data());
+      return {slot.exp_avg_sq.data(), strategy_.moment_dtype};
   }
-  return nullptr;
+  return {};
 }
 
 void ShardStore::add_gradient_squares(StepMath& math) const {
@@ -237,17 +239,24 @@ void ShardStore::update(
   for (const UnitParameter& p : unit_of(unit).parameters) {
     const int64_t from = std::max(range.begin, p.offset),
                   to = std::min(range.end, p.offset + p.elements);
-    if (from < to) ranges.push_back({from - range.begin, to - range.begin, p.decay});
+    if (from >= to) continue;
+    ranges.push_back(
+        {from - range.begin, to - range.begin, p.decay, stream_of(p.name), from - p.offset});
   }
+  const StateArray master = state(unit, OptimizerState::kMaster);
+  const StateArray exp_avg = state(unit, OptimizerState::kExpAvg);
   UpdateArrays arrays;
-  arrays.master = state(unit, OptimizerState::kMaster);
-  arrays.exp_avg = state(unit, OptimizerState::kExpAvg);
-  arrays.exp_avg_sq = state(unit, OptimizerState::kExpAvgSq);
+  arrays.master = master.data;
+  arrays.exp_avg = exp_avg.data;
+  arrays.exp_avg_sq = state(unit, OptimizerState::kExpAvgSq).data;
   arrays.gradients =
       strategy_.shard.optimizer ? reduced_gradient(unit) : slots_[index(unit)].gradients.data();
   arrays.gradient_dtype = strategy_.gradient_dtype;
   arrays.parameters = parameter_shard(unit);
   arrays.parameter_dtype = strategy_.compute_dtype;
+  arrays.master_dtype = master.dtype;
+  arrays.moment_dtype = exp_avg.dtype;
+  arrays.seed = seed_;
   math.update(config, lr, step, ranges, arrays);
 }
 

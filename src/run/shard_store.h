@@ -13,6 +13,22 @@ namespace vitrine {
 // The arrays that a checkpoint and an update speak of.
 enum class OptimizerState : uint8_t { kMaster, kExpAvg, kExpAvgSq };
 
+struct StateArray {
+  void* data = nullptr;
+  DType dtype = DType::kF32;
+
+  explicit operator bool() const { return data != nullptr; }
+  size_t bytes(int64_t elements) const {
+    return static_cast<size_t>(elements) * dtype_bytes(dtype);
+  }
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(data);
+  }
+  // From `element` on.
+  void* at(int64_t element) const { return static_cast<std::byte*>(data) + bytes(element); }
+};
+
 // Full buffers hold count * padded elements (count = ranks of the data group), so that rank r's
 // piece is elements [r * padded, (r + 1) * padded); padding is zero and stays zero. Methods of
 // different units may be called from different lanes; of one unit, the schedule orders them.
@@ -63,8 +79,9 @@ class ShardStore {
   void begin_step();
 
   // --- state ----------------------------------------------------------------------------------
-  // fp32, updated(unit).size() elements from updated(unit).begin. Null for frozen units' moments.
-  float* state(int unit, OptimizerState kind) const;
+  // updated(unit).size() elements from updated(unit).begin, in the strategy's dtypes. The master is
+  // the parameter where there is no separate one. Null for frozen units' moments.
+  StateArray state(int unit, OptimizerState kind) const;
   // Adds the squares of this rank's shard of every trainable local unit.
   void add_gradient_squares(StepMath& math) const;
   // AdamW on updated(unit); `step` counts from 1.
@@ -80,7 +97,7 @@ class ShardStore {
   };
   static size_t index(int unit) { return static_cast<size_t>(unit); }
   Device& device() const { return ledger_.device(); }
-  void initialise(int unit, uint64_t seed);
+  void initialise(int unit);
   const Unit& unit_of(int unit) const { return table_.units[index(unit)]; }
   size_t compute_bytes(int64_t elements) const {
     return static_cast<size_t>(elements) * dtype_bytes(strategy_.compute_dtype);
@@ -93,6 +110,7 @@ class ShardStore {
   const ParameterTable& table_;
   Strategy strategy_;
   int ranks_, rank_index_;
+  uint64_t seed_;
   MemoryLedger& ledger_;
   std::vector<Slot> slots_;
 };

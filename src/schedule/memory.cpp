@@ -22,7 +22,9 @@ BytesPerElement bytes_per_element(const Unit& unit, const Strategy& strategy) {
   (shard.parameters && !unit.persistent ? bytes.shard_parameters : bytes.full_parameters) = compute;
   if (unit.frozen) return bytes;
   (shard.gradients ? bytes.shard_gradients : bytes.full_gradients) = gradient;
-  (shard.optimizer ? bytes.shard_optimizer : bytes.full_optimizer) = strategy.mixed() ? 12 : 8;
+  (shard.optimizer ? bytes.shard_optimizer : bytes.full_optimizer) =
+      (strategy.separate_masters() ? 4 : 0) +
+      2 * static_cast<int64_t>(dtype_bytes(strategy.moment_dtype));
   return bytes;
 }
 

@@ -16,7 +16,7 @@ int64_t padding_bytes(const ParameterTable& table,
                       const Strategy& strategy,
                       const std::vector<int>& blocks);
 // ZeRO's arithmetic on the elements alone, rounded up to whole bytes: e.g. 2 P + 14 P / N of a bf16
-// model with bf16 gradients at stage 2.
+// model with bf16 gradients at stage 2, 2 P + 6 P / N where masters and moments are bf16 too.
 int64_t zero_arithmetic_bytes(const ParameterTable& table, const Strategy& strategy);
 
 }  // namespace vitrine

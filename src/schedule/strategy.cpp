@@ -1,6 +1,8 @@
 // Strategy checks and places in the mesh.
 #include "schedule/strategy.h"
 
+#include <utility>
+
 #include "core/error.h"
 
 namespace vitrine {
@@ -30,6 +32,13 @@ void Strategy::validate() const {
   if (mixed() && gradient_dtype != DType::kF32 && gradient_dtype != compute_dtype) {
     throw ConfigError(std::string("gradients of a ") + dtype_name(compute_dtype) + " model are " +
                       dtype_name(compute_dtype) + " or f32, got " + dtype_name(gradient_dtype));
+  }
+  for (const auto& [what, dtype] :
+       {std::pair("masters", master_dtype), {"moments", moment_dtype}}) {
+    if (dtype == DType::kF32 || (dtype == DType::kBF16 && compute_dtype == DType::kBF16)) continue;
+    throw ConfigError(std::string(what) + " of a " + dtype_name(compute_dtype) + " model are f32" +
+                      (compute_dtype == DType::kBF16 ? " or bf16" : "") + ", got " +
+                      dtype_name(dtype));
   }
 }
 

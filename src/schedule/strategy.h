@@ -35,6 +35,9 @@ struct Strategy {
   DType compute_dtype =
       DType::kF32;  // parameters, activations; fp32 master copies under bf16 and f16
   DType gradient_dtype = DType::kF32;  // of parameter gradients: accumulation and reduction payload
+  // bf16 under bf16 parameters, rounded stochastically: such masters are the parameters themselves
+  // (bf16_master_weights_and_grads); moments are exp_avg and exp_avg_sq (bf16_optimizer_states).
+  DType master_dtype = DType::kF32, moment_dtype = DType::kF32;
   // Elements:
   int64_t reduce_bucket = 1'000'000;          // reduce_bucket_size
   int64_t gather_bucket = 1'000'000;          // allgather_bucket_size
@@ -46,6 +49,8 @@ struct Strategy {
   std::vector<std::string> frozen;            // parameter names or prefixes ending in '*'
 
   bool mixed() const { return compute_dtype == DType::kBF16 || compute_dtype == DType::kF16; }
+  // fp32 copies of trainable parameters beside those that compute.
+  bool separate_masters() const { return mixed() && master_dtype == DType::kF32; }
   int64_t global_batch() const { return micro_batch * accumulation * mesh.data; }
   // Throws ConfigError for combinations that cannot run.
   void validate() const;

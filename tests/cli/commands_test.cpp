@@ -45,7 +45,7 @@ TEST(Commands, BenchZeroFindsEveryRowEqual) {
   const CommandResult result = run_vitrine({"bench", "zero", "--json"});
   ASSERT_EQ(result.code, 0) << result.error;
   const Json rows = parse_json(result.out, "bench zero")["rows"];
-  EXPECT_GE(rows.size(), 2u * 3 * 4 * 4);
+  EXPECT_GE(rows.size(), 2u * 4 * 4 * 4);
   for (const Json& row : rows) {
     EXPECT_TRUE(row["equal"].get<bool>()) << row.dump();
     EXPECT_EQ(row["ledger_bytes"].get<int64_t>(),

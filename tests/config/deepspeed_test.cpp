@@ -144,6 +144,9 @@ TEST(DeepSpeedConfig, FindsContradictions) {
   EXPECT_THAT(answer(R"({"bf16": {"enabled": true, "bf16_optimizer_states": true}})",
                      "bf16.bf16_optimizer_states"),
               HasSubstr("needs bf16_master_weights_and_grads"));
+  EXPECT_THAT(answer(R"({"bf16": {"bf16_master_weights_and_grads": true}})",
+                     "bf16.bf16_master_weights_and_grads"),
+              HasSubstr("only where bf16.enabled is true"));
   EXPECT_THAT(
       answer(zero(R"("stage": 1, "legacy_stage1": true)"), "zero_optimization.legacy_stage1"),
       HasSubstr("wrong"));

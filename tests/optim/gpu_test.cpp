@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 
 #include "core/error.h"
 #include "optim/step_math.h"
@@ -119,6 +120,80 @@ TEST_F(GpuStep, UpdatesWithTheBitsOfTheHost) {
                      std::to_string(shift));
         expect_equal_updates({gradients, parameters, shift, whole}, 10007);
         expect_equal_updates({gradients, parameters, shift, cut}, 10007);
+      }
+    }
+  }
+}
+
+// States in bf16 where said so; roundings draw from the same bits on both sides.
+struct NarrowCase {
+  DType gradients, masters, moments;
+  size_t shift;  // elements past an aligned address
+  std::vector<UpdateRange> ranges;
+};
+
+void expect_equal_narrow_updates(const NarrowCase& c, int64_t count) {
+  const auto g = narrowed(spread_values(count, 3, 100), c.gradients);
+  auto squares = spread_values(count, 6);
+  for (float& x : squares) x = std::abs(x);
+  auto master = narrowed(spread_values(count, 4), c.masters);
+  auto m = narrowed(spread_values(count, 5), c.moments), v = narrowed(squares, c.moments);
+  std::vector<std::byte> parameters(static_cast<size_t>(count) * 2, std::byte{7});
+  const auto on_gpu = [&](const std::vector<std::byte>& bytes, DType dtype) {
+    return std::make_unique<OnGpu>(bytes.data(), bytes.size(), c.shift * dtype_bytes(dtype));
+  };
+  const auto g_gpu = on_gpu(g, c.gradients), master_gpu = on_gpu(master, c.masters),
+             m_gpu = on_gpu(m, c.moments), v_gpu = on_gpu(v, c.moments),
+             parameters_gpu = on_gpu(parameters, DType::kBF16);
+  const bool apart = c.masters == DType::kF32;
+  const auto update = [&](StepMath& math, UpdateArrays arrays) {
+    arrays.gradient_dtype = c.gradients;
+    arrays.parameter_dtype = DType::kBF16;
+    arrays.master_dtype = c.masters;
+    arrays.moment_dtype = c.moments;
+    arrays.seed = 42;
+    math.begin();
+    math.combine(1, {.parts = 1, .loss_scale = 4, .clip = 0});
+    math.update({}, 1e-3, 7, c.ranges, arrays);
+  };
+  const auto host = make_host_step_math(), device = make_gpu_step_math();
+  update(*host,
+         {.master = master.data(),
+          .exp_avg = m.data(),
+          .exp_avg_sq = v.data(),
+          .gradients = g.data(),
+          .parameters = apart ? parameters.data() : master.data()});
+  update(*device,
+         {.master = master_gpu->data(),
+          .exp_avg = m_gpu->data(),
+          .exp_avg_sq = v_gpu->data(),
+          .gradients = g_gpu->data(),
+          .parameters = apart ? parameters_gpu->data() : master_gpu->data()});
+  EXPECT_EQ(master_gpu->values<std::byte>(), master);
+  EXPECT_EQ(m_gpu->values<std::byte>(), m);
+  EXPECT_EQ(v_gpu->values<std::byte>(), v);
+  EXPECT_EQ(parameters_gpu->values<std::byte>(), parameters);
+}
+
+TEST_F(GpuStep, RoundsStatesStochasticallyWithTheBitsOfTheHost) {
+  const uint64_t stream = stream_of("weight");
+  const std::vector<UpdateRange> whole = {{0, 10007, true, stream, 0}};
+  // The parameter's elements 2^33 and on; ranges whose groups of random bits lie across the
+  // arrays'.
+  const std::vector<UpdateRange> cut = {{3, 50, true, stream, 3},
+                                        {50, 51, false, stream + 1, 0},
+                                        {64, 5000, false, stream + 2, (int64_t{1} << 33) + 128},
+                                        {5000, 9000, true, stream + 3, 4},
+                                        {9001, 10007, true, stream + 4, 7}};
+  constexpr DType kF32 = DType::kF32, kBF16 = DType::kBF16;
+  for (const DType gradients : {kF32, kBF16}) {
+    for (const auto& [masters, moments] :
+         {std::pair(kBF16, kBF16), std::pair(kBF16, kF32), std::pair(kF32, kBF16)}) {
+      for (const size_t shift : {size_t{0}, size_t{1}, size_t{4}}) {
+        SCOPED_TRACE(std::string(dtype_name(gradients)) + " " + dtype_name(masters) + " " +
+                     dtype_name(moments) + " " + std::to_string(shift));
+        expect_equal_narrow_updates({gradients, masters, moments, shift, whole}, 10007);
+        expect_equal_narrow_updates({gradients, masters, moments, shift, cut}, 10007);
       }
     }
   }

@@ -91,16 +91,13 @@ TEST(HostStepMath, UpdatesLikeAdamWWithTheFactorOfTheNorm) {
                             .gradients = g.data(),
                             .parameters = master.data()};
   math->update(config, 1e-3, 7, ranges, arrays);
+  const UpdateArrays alone{.master = expected.data(),
+                           .exp_avg = m2.data(),
+                           .exp_avg_sq = v2.data(),
+                           .gradients = g.data(),
+                           .parameters = expected.data()};
   for (const UpdateRange& range : ranges) {
-    adamw_update(adamw_step(config, 1e-3, 7, factor, range.decay),
-                 expected.data() + range.begin,
-                 m2.data() + range.begin,
-                 v2.data() + range.begin,
-                 g.data() + range.begin,
-                 DType::kF32,
-                 expected.data() + range.begin,
-                 DType::kF32,
-                 range.end - range.begin);
+    adamw_update(adamw_step(config, 1e-3, 7, factor, range.decay), alone, range);
   }
   EXPECT_EQ(master, expected);
   EXPECT_EQ(m, m2);

@@ -17,6 +17,7 @@ struct Setting {
   bool recompute = false, overlap = false;
   int64_t accumulation = 1;
   PipelineOrder order = PipelineOrder::k1F1B;
+  DType states = DType::kF32;
 };
 
 std::string words(const Setting& s, int rank) {
@@ -63,6 +64,7 @@ Strategy strategy_of(const Setting& s) {
   strategy.micro_batch = 2;
   strategy.accumulation = s.accumulation;
   strategy.compute_dtype = DType::kBF16;
+  strategy.master_dtype = strategy.moment_dtype = s.states;
   strategy.persistence_threshold = 100;
   strategy.reduce_bucket = strategy.gather_bucket = 12'000;  // several buckets, some of many units
   strategy.overlap = s.overlap;
@@ -123,6 +125,14 @@ TEST(EngineMemory, IsTheLedgersToTheByteWithoutOverlap) {
         expect_ledger_as_replayed({family, ranks, 1, stage, true, false, 2});
       }
     }
+  }
+}
+
+TEST(EngineMemory, CountsBf16MastersAndMoments) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    Setting setting{"decoder", 2, 1, stage};
+    setting.states = DType::kBF16;
+    expect_ledger_as_replayed(setting);
   }
 }
 

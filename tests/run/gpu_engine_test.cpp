@@ -66,7 +66,7 @@ Parameters parameters_of(Engine& engine) {
     std::vector<float>& values = all[store.table().units[static_cast<size_t>(u)].name];
     values.resize(static_cast<size_t>(store.updated(u).size()));
     engine.ledger().device().download(
-        values.data(), store.state(u, OptimizerState::kMaster), values.size() * sizeof(float));
+        values.data(), store.state(u, OptimizerState::kMaster).data, values.size() * sizeof(float));
   }
   return all;
 }
@@ -290,8 +290,9 @@ TEST_P(GpuEngine, StopsAfterStepsWhoseGradientsAreNotFinite) {
     } else {
       // All of the first unit: a single row of a table may not be drawn.
       const std::vector<float> all(static_cast<size_t>(engine.store().updated(0).size()), kNaN);
-      engine.ledger().device().upload(
-          engine.store().state(0, OptimizerState::kMaster), all.data(), all.size() * sizeof(float));
+      engine.ledger().device().upload(engine.store().state(0, OptimizerState::kMaster).data,
+                                      all.data(),
+                                      all.size() * sizeof(float));
     }
     const auto others = [&] {
       Parameters now = parameters_of(engine);

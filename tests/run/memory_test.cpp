@@ -11,10 +11,13 @@ namespace {
 
 struct Precision {
   DType compute, gradients;
+  DType masters = DType::kF32, moments = DType::kF32;
 };
 constexpr Precision kPrecisions[] = {{DType::kF32, DType::kF32},
                                      {DType::kBF16, DType::kF32},
                                      {DType::kBF16, DType::kBF16},
+                                     {DType::kBF16, DType::kF32, DType::kBF16},
+                                     {DType::kBF16, DType::kBF16, DType::kBF16, DType::kBF16},
                                      {DType::kF16, DType::kF16}};
 
 void expect_ledger_as_computed(const Strategy& strategy) {
@@ -57,6 +60,8 @@ TEST(Memory, LedgerEqualsArithmeticAtEveryStageWorldSizeAndPrecision) {
         Strategy strategy = toy_strategy(ranks, stage);
         strategy.compute_dtype = precision.compute;
         strategy.gradient_dtype = precision.gradients;
+        strategy.master_dtype = precision.masters;
+        strategy.moment_dtype = precision.moments;
         expect_ledger_as_computed(strategy);
       }
     }
@@ -70,6 +75,8 @@ TEST(Memory, LedgerEqualsArithmeticWithFrozenAndPersistentUnits) {
       strategy.compute_dtype = DType::kBF16;
       strategy.frozen = {"body.0.w*", "body.1.norm"};
       strategy.persistence_threshold = 100;
+      expect_ledger_as_computed(strategy);
+      strategy.master_dtype = strategy.moment_dtype = DType::kBF16;
       expect_ledger_as_computed(strategy);
     }
   }
@@ -92,6 +99,11 @@ TEST(Memory, IsThatOfTheZeROPaperForBf16) {
     EXPECT_EQ(bytes(1), 4 * p + share(12));
     EXPECT_EQ(bytes(2), 2 * p + share(14));
     EXPECT_EQ(bytes(3), share(16));
+    // Masters and moments in bf16: 2 + 2 + 4.
+    strategy.master_dtype = strategy.moment_dtype = DType::kBF16;
+    EXPECT_EQ(bytes(0), 8 * p);
+    EXPECT_EQ(bytes(2), 2 * p + share(6));
+    EXPECT_EQ(bytes(3), share(8));
   }
 }
 

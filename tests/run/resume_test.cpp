@@ -107,11 +107,13 @@ std::map<CheckpointReader::Key, std::vector<std::byte>> contents(const std::stri
   return all;
 }
 
-class Resume : public ::testing::TestWithParam<std::tuple<int, DType>> {
+// Stage, dtype of the model, dtype of masters and moments.
+class Resume : public ::testing::TestWithParam<std::tuple<int, DType, DType>> {
  protected:
   Strategy strategy() const {
     Strategy strategy = toy_strategy(kRanks, std::get<0>(GetParam()), 2);
     strategy.compute_dtype = std::get<1>(GetParam());
+    strategy.master_dtype = strategy.moment_dtype = std::get<2>(GetParam());
     return strategy;
   }
 };
@@ -154,12 +156,15 @@ TEST_P(Resume, RepeatsAndSkipsNoSample) {
 
 INSTANTIATE_TEST_SUITE_P(Stages,
                          Resume,
-                         ::testing::Values(std::tuple{0, DType::kF32},
-                                           std::tuple{3, DType::kF32},
-                                           std::tuple{3, DType::kBF16}),
+                         ::testing::Values(std::tuple{0, DType::kF32, DType::kF32},
+                                           std::tuple{3, DType::kF32, DType::kF32},
+                                           std::tuple{3, DType::kBF16, DType::kF32},
+                                           std::tuple{1, DType::kBF16, DType::kBF16},
+                                           std::tuple{3, DType::kBF16, DType::kBF16}),
                          [](const auto& info) {
                            return "Stage" + std::to_string(std::get<0>(info.param)) +
-                                  dtype_name(std::get<1>(info.param));
+                                  dtype_name(std::get<1>(info.param)) + "States" +
+                                  dtype_name(std::get<2>(info.param));
                          });
 
 TEST(ResumeElsewhere, ACheckpointOfStage3OnTwoRanksLoadsAtAnyStageAndWorldSize) {
@@ -180,6 +185,39 @@ TEST(ResumeElsewhere, ACheckpointOfStage3OnTwoRanksLoadsAtAnyStageAndWorldSize) 
       });
       EXPECT_TRUE(contents(again) == saved) << ranks << " ranks, stage " << stage;
     }
+  }
+}
+
+// fp32 states load as their nearest bf16, and bf16 states exactly as fp32.
+TEST(ResumeElsewhere, StatesAreConvertedBetweenFp32AndBf16) {
+  const ScratchFolder scratch;
+  SeenSamples seen;
+  Strategy wide = toy_strategy(kRanks, 1, 2), narrow = wide;
+  wide.compute_dtype = narrow.compute_dtype = DType::kBF16;
+  narrow.master_dtype = narrow.moment_dtype = DType::kBF16;
+  train_until(wide, 4, scratch / "wide", seen);
+  const auto reload = [&](const Strategy& strategy, const char* from, const char* to) {
+    on_ranks(kRanks, [&](int, World* world) {
+      const auto engine =
+          initialize(toy_decoder(2, true, kToyVocab), toy_batch(2), options_of(strategy), world);
+      engine->load(scratch / from);
+      engine->save(scratch / to, "{}");
+    });
+  };
+  reload(narrow, "wide", "narrow");
+  reload(wide, "narrow", "again");
+  const auto first = contents(scratch / "wide"), cut = contents(scratch / "narrow"),
+             again = contents(scratch / "again");
+  ASSERT_EQ(cut.size(), first.size());
+  for (const auto& [key, bytes] : first) {
+    const size_t count = bytes.size() / 4;
+    ASSERT_EQ(cut.at(key).size(), count * 2) << key.first;
+    std::vector<std::byte> rounded(count * 2), widened(count * 4);
+    const auto n = static_cast<int64_t>(count);
+    convert(DType::kBF16, rounded.data(), DType::kF32, bytes.data(), n);
+    convert(DType::kF32, widened.data(), DType::kBF16, rounded.data(), n);
+    EXPECT_TRUE(cut.at(key) == rounded) << key.first;
+    EXPECT_TRUE(again.at(key) == widened) << key.first;
   }
 }
 

@@ -54,7 +54,7 @@ class TorchCase {
     engine_ = initialize(std::move(built.model), types, options);
     for (int u = 0; u < units(); ++u) {
       for (const UnitParameter& p : unit(u).parameters) {
-        float* values = engine_->store().state(u, OptimizerState::kMaster) + p.offset;
+        float* values = engine_->store().state(u, OptimizerState::kMaster).as<float>() + p.offset;
         for (int64_t i = 0; i < p.elements; ++i) values[i] = starting_value(p, i);
       }
     }

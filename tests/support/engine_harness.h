@@ -85,8 +85,12 @@ class GatheredState {
       const ShardRange mine = store.shard(u), held = store.updated(u);
       std::vector<float>& values = units_[unit.name];
       values.resize(static_cast<size_t>(unit.elements));
-      const float* master = store.state(u, OptimizerState::kMaster) + (mine.begin - held.begin);
-      std::copy_n(master, mine.size(), values.begin() + mine.begin);
+      const StateArray master = store.state(u, OptimizerState::kMaster);
+      convert(DType::kF32,
+              values.data() + mine.begin,
+              master.dtype,
+              master.at(mine.begin - held.begin),
+              mine.size());
     }
   }
   const std::map<std::string, std::vector<float>>& units() const { return units_; }

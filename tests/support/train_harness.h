@@ -100,7 +100,8 @@ inline HarnessResult train(const std::function<Model()>& make_model,
         for (int u = 0; u < static_cast<int>(table.units.size()); ++u) {
           if (!store.local(u) || strategy.compute_dtype != DType::kF32) continue;
           const ShardRange mine = store.shard(u), held = store.updated(u);
-          const float* p = store.state(u, OptimizerState::kMaster) + (mine.begin - held.begin);
+          const float* p =
+              store.state(u, OptimizerState::kMaster).as<float>() + (mine.begin - held.begin);
           result.parameters.insert(result.parameters.end(), p, p + mine.size());
         }
       }

@@ -97,7 +97,7 @@ class TrainedEncoder : public ::testing::Test {
       for (const UnitParameter& p : table.units[static_cast<size_t>(u)].parameters) {
         if (p.name != name) continue;
         *elements = p.elements;
-        return engine_->store().state(u, OptimizerState::kMaster) + p.offset;
+        return engine_->store().state(u, OptimizerState::kMaster).as<float>() + p.offset;
       }
     }
     throw ConfigError("no parameter " + name);

@@ -25,13 +25,8 @@ class Arrays {
       std::vector<unsigned char> host(kBytes, 0x3c);
       device.upload(block, host.data(), kBytes);
     }
-    arrays_ = {static_cast<float*>(blocks_[0]),
-               static_cast<float*>(blocks_[1]),
-               static_cast<float*>(blocks_[2]),
-               blocks_[3],
-               DType::kF32,
-               blocks_[4],
-               DType::kBF16};
+    arrays_ = {
+        blocks_[0], blocks_[1], blocks_[2], blocks_[3], DType::kF32, blocks_[4], DType::kBF16};
   }
   ~Arrays() {
     for (void* block : blocks_) {
@@ -73,6 +68,13 @@ std::vector<GpuUpdateTiming> bench_gpu_update(int samples) {
     // Master and both moments are read and written, the gradient read, the parameter written.
     time("adamw", 3 * 8 + 4 + 2, [&](int set) {
       math->update(config, config.lr, 1, range, of(set));
+    });
+    // The same with masters and moments in bf16, in the first halves of their arrays.
+    time("adamw_bf16_states", 3 * 4 + 2, [&](int set) {
+      UpdateArrays arrays = of(set);
+      arrays.parameters = arrays.master;
+      arrays.master_dtype = arrays.moment_dtype = arrays.gradient_dtype = DType::kBF16;
+      math->update(config, config.lr, 1, range, arrays);
     });
     time("gradient_squares", 4, [&](int set) {
       math->add_squares(of(set).gradients, DType::kF32, 0, kElements);

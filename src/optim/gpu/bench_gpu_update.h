@@ -8,14 +8,14 @@
 namespace vitrine {
 
 struct GpuUpdateTiming {
-  std::string pass;  // "adamw", "gradient_squares"
+  std::string pass;  // "adamw", "adamw_bf16_states", "gradient_squares"
   int64_t elements = 0;
   double ns = 0;    // median
   double gbps = 0;  // 1e9 bytes a second, each array once
 };
 
-// One layer of Qwen2.5-1.5B: f32 master weights, moments and gradients, bf16 parameters, in lane 0
-// of GPU 0. Throws DeviceError without a GPU.
+// One layer of Qwen2.5-1.5B: f32 master weights, moments and gradients, bf16 parameters
+// (adamw_bf16_states: bf16 throughout), in lane 0 of GPU 0. Throws DeviceError without a GPU.
 std::vector<GpuUpdateTiming> bench_gpu_update(int samples = 15);
 
 }  // namespace vitrine

@@ -5,11 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__CUDACC__) || defined(__HIPCC__) || defined(__MUSACC__)
-#define VITRINE_BOTH __host__ __device__ __forceinline__
-#else
-#define VITRINE_BOTH inline
-#endif
+#include "core/both.h"
 
 namespace vitrine::gpu {
 

@@ -6,26 +6,39 @@
 // of what the cores issue in that time. A thread takes two groups of four elements, so that every
 // access of a warp covers whole sectors (wider groups would write half sectors twice) and eight
 // 16-byte loads are in flight; the arrays are far larger than the caches and are streamed.
+//
+// With bf16 masters and moments: parameter, exp_avg and exp_avg_sq read and written (12), the
+// gradient read (2 or 4): 14 to 16, 1.5 billion elements in 5 to 6 ms. A thread takes one group of
+// eight elements (16 bytes an access again), which share three blocks of Philox; with the roundings
+// that makes about ninety instructions an element, some three quarters of what the cores issue in
+// the time of the bytes.
 #include <algorithm>
 #include <array>
 
 #include "gpu/runtime.h"
 #include "gpu/vector.cuh"
 #include "optim/gpu/step_kernels.h"
+#include "optim/stochastic_rounding.h"
 
 namespace vitrine::gpu {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kGroup = 4;   // elements of one access of an fp32 array
-constexpr int kPieces = 2;  // groups a thread, kThreads groups apart
-constexpr int64_t kTile = kThreads * kGroup * kPieces;
-constexpr int kMostRanges = 128;  // of one launch: kernel parameters hold 4 KB
+constexpr int kElements = 8;  // a thread; groups are kThreads groups apart
+constexpr int64_t kTile = int64_t{kThreads} * kElements;
+constexpr int kMostRanges = 80;  // of one launch: kernel parameters hold 4 KB
+
+// Elements of one 16-byte access of the states.
+template <typename M, typename S>
+constexpr int kGroupOf = sizeof(M) == 2 && sizeof(S) == 2 ? 8 : 4;
 
 struct Ranges {
   int count = 0;
+  uint32_t step = 0;
   int64_t begin[kMostRanges], end[kMostRanges];
   int64_t first_tile[kMostRanges];
+  int64_t to_parameter[kMostRanges];  // element of the parameter less place in the arrays
+  uint64_t key[kMostRanges];
   bool decay[kMostRanges];
 };
 
@@ -34,11 +47,17 @@ struct Numbers {
       sqrt_bias_correction2;
 };
 
-template <typename G, typename P>
+template <typename G, typename P, typename M, typename S>
 struct Arrays {
-  float* master;
-  float* exp_avg;
-  float* exp_avg_sq;
+  static constexpr int kGroup = kGroupOf<M, S>;
+  static constexpr bool kRounds = sizeof(M) == 2 || sizeof(S) == 2;
+  using Gradient = G;
+  using Parameter = P;
+  using Master = M;
+  using State = S;
+  M* master;
+  S* exp_avg;
+  S* exp_avg_sq;
   const G* gradients;
   P* parameters;  // null: the master is the parameter
 };
@@ -53,44 +72,144 @@ __device__ __forceinline__ void update_one(
   master = __fsub_rn(__fmul_rn(master, decay), __fmul_rn(n.step_size, __fdiv_rn(m, denominator)));
 }
 
-template <typename G>
-struct Group {
-  Vec<float, kGroup> master, m, v;
-  Vec<G, kGroup> g;
+// The random bits of one range.
+struct Noise {
+  RoundingBits bits;
+  int64_t to_parameter;
 };
 
-template <typename G, typename P>
-__device__ __forceinline__ Group<G> fetch(const Arrays<G, P>& a, int64_t at) {
-  return {load_once<kGroup>(a.master + at),
-          load_once<kGroup>(a.exp_avg + at),
-          load_once<kGroup>(a.exp_avg_sq + at),
-          load_once<kGroup>(a.gradients + at)};
+// What rounds kGroup elements of one array, 16 bits each.
+template <int kGroup>
+struct GroupNoise {
+  uint32_t words[kGroup / 2];
+  __device__ __forceinline__ uint32_t of(int j) const {
+    return j % 2 == 0 ? words[j / 2] & 0xffffu : words[j / 2] >> 16;
+  }
+};
+
+// Of the group at `at`, which is a whole one in the parameter too. Nothing for fp32 arrays.
+template <typename T, int kGroup>
+__device__ __forceinline__ GroupNoise<kGroup> group_noise(const Noise& noise,
+                                                          RoundingBits::Array array,
+                                                          int64_t at) {
+  GroupNoise<kGroup> out{};
+  if constexpr (sizeof(T) == 2) {
+    const int64_t element = at + noise.to_parameter;
+    uint32_t words[4];
+    noise.bits.words(array, element / RoundingBits::kBlock, words);
+    const bool second = kGroup == 4 && element % RoundingBits::kBlock != 0;
+#pragma unroll
+    for (int i = 0; i < kGroup / 2; ++i) {
+      out.words[i] = kGroup == 4 && second ? words[i + 2 < 4 ? i + 2 : 3] : words[i];
+    }
+  }
+  return out;
 }
 
-template <typename G, typename P>
-__device__ __forceinline__ void update_group(
-    const Numbers& n, float decay, float scale, Group<G>& x, const Arrays<G, P>& a, int64_t at) {
-  Vec<P, kGroup> parameter;
+template <typename T>
+__device__ __forceinline__ T rounded(float x, uint32_t noise) {
+  if constexpr (sizeof(T) == 4) {
+    return x;
+  } else {
+    const uint16_t bits = stochastic_bf16(x, noise);
+    T out;
+    memcpy(&out, &bits, sizeof(out));
+    return out;
+  }
+}
+
+template <typename A>
+struct Group {
+  Vec<typename A::Master, A::kGroup> master;
+  Vec<typename A::State, A::kGroup> m, v;
+  Vec<typename A::Gradient, A::kGroup> g;
+};
+
+template <typename A>
+__device__ __forceinline__ Group<A> fetch(const A& a, int64_t at) {
+  return {load_once<A::kGroup>(a.master + at),
+          load_once<A::kGroup>(a.exp_avg + at),
+          load_once<A::kGroup>(a.exp_avg_sq + at),
+          load_once<A::kGroup>(a.gradients + at)};
+}
+
+template <typename A>
+__device__ __forceinline__ void update_group(const Numbers& n,
+                                             float decay,
+                                             float scale,
+                                             const Noise& noise,
+                                             Group<A>& x,
+                                             const A& a,
+                                             int64_t at) {
+  using M = typename A::Master;
+  using S = typename A::State;
+  const auto master_noise = group_noise<M, A::kGroup>(noise, RoundingBits::kMaster, at);
+  const auto m_noise = group_noise<S, A::kGroup>(noise, RoundingBits::kExpAvg, at);
+  const auto v_noise = group_noise<S, A::kGroup>(noise, RoundingBits::kExpAvgSq, at);
+  Vec<typename A::Parameter, A::kGroup> parameter;
 #pragma unroll
-  for (int j = 0; j < kGroup; ++j) {
-    update_one(n, decay, scale, to_wide(x.g.v[j]), x.master.v[j], x.m.v[j], x.v.v[j]);
-    parameter.v[j] = from_wide<P>(x.master.v[j]);
+  for (int j = 0; j < A::kGroup; ++j) {
+    float master = to_wide(x.master.v[j]), m = to_wide(x.m.v[j]), v = to_wide(x.v.v[j]);
+    update_one(n, decay, scale, to_wide(x.g.v[j]), master, m, v);
+    if constexpr (sizeof(M) == 4) parameter.v[j] = from_wide<typename A::Parameter>(master);
+    x.master.v[j] = rounded<M>(master, master_noise.of(j));
+    x.m.v[j] = rounded<S>(m, m_noise.of(j));
+    x.v.v[j] = rounded<S>(v, v_noise.of(j));
   }
   store_once(a.master + at, x.master);
   store_once(a.exp_avg + at, x.m);
   store_once(a.exp_avg_sq + at, x.v);
-  if (a.parameters) store_once(a.parameters + at, parameter);
+  if constexpr (sizeof(M) == 4) {
+    if (a.parameters) store_once(a.parameters + at, parameter);
+  }
+}
+
+template <typename T>
+__device__ __forceinline__ uint32_t noise_of(const Noise& noise,
+                                             RoundingBits::Array array,
+                                             int64_t at) {
+  if constexpr (sizeof(T) == 4) {
+    return 0;
+  } else {
+    const int64_t element = at + noise.to_parameter;
+    uint32_t words[4];
+    noise.bits.words(array, element / RoundingBits::kBlock, words);
+    const auto place = static_cast<int>(element % RoundingBits::kBlock);
+    const uint32_t word = place < 2   ? words[0]
+                          : place < 4 ? words[1]
+                          : place < 6 ? words[2]
+                                      : words[3];
+    return place % 2 == 0 ? word & 0xffffu : word >> 16;
+  }
+}
+
+template <typename A>
+__device__ __forceinline__ void update_alone(
+    const Numbers& n, float decay, float scale, const Noise& noise, const A& a, int64_t i) {
+  using M = typename A::Master;
+  using S = typename A::State;
+  float master = to_wide(a.master[i]), m = to_wide(a.exp_avg[i]), v = to_wide(a.exp_avg_sq[i]);
+  update_one(n, decay, scale, to_wide(a.gradients[i]), master, m, v);
+  a.master[i] = rounded<M>(master, noise_of<M>(noise, RoundingBits::kMaster, i));
+  a.exp_avg[i] = rounded<S>(m, noise_of<S>(noise, RoundingBits::kExpAvg, i));
+  a.exp_avg_sq[i] = rounded<S>(v, noise_of<S>(noise, RoundingBits::kExpAvgSq, i));
+  if constexpr (sizeof(M) == 4) {
+    if (a.parameters) a.parameters[i] = from_wide<typename A::Parameter>(master);
+  }
 }
 
 // A tile a block. Tiles are cut at places = phase (mod kGroup), where all arrays are aligned for
-// groups; without such a phase everything is done one by one.
-template <typename G, typename P>
+// groups; without such a phase, and where groups would straddle blocks of random bits, everything
+// is done one by one.
+template <typename A>
 __global__ void __launch_bounds__(kThreads, 4) update_kernel(const Numbers n,
                                                              const StepResult* result,
                                                              const __grid_constant__ Ranges ranges,
                                                              int phase,
                                                              bool aligned,
-                                                             const Arrays<G, P> a) {
+                                                             const A a) {
+  constexpr int kGroup = A::kGroup;
+  constexpr int kPieces = kElements / kGroup;
   const int64_t tile = blockIdx.x;
   int low = 0, high = ranges.count - 1;  // the last range that starts at or before this tile
   while (low < high) {
@@ -103,59 +222,66 @@ __global__ void __launch_bounds__(kThreads, 4) update_kernel(const Numbers n,
   }
   const int64_t begin = ranges.begin[low], end = ranges.end[low];
   const float decay = ranges.decay[low] ? n.decay : 1.0f;
+  Noise noise{};
+  if constexpr (A::kRounds) {
+    const uint64_t key = ranges.key[low];
+    noise = {{static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32), ranges.step},
+             ranges.to_parameter[low]};
+    aligned = aligned && (noise.to_parameter + phase) % kGroup == 0;
+  }
   // At or before `begin`, by less than a group.
   const int64_t origin = begin - (begin - phase + kGroup) % kGroup;
   const int64_t start = origin + (tile - ranges.first_tile[low]) * kTile;
   const int64_t at = start + static_cast<int64_t>(threadIdx.x) * kGroup;
-  constexpr int64_t kApart = kThreads * kGroup;
+  constexpr int64_t kApart = int64_t{kThreads} * kGroup;
   if (aligned && start >= begin && start + kTile <= end) {
-    Group<G> x[kPieces];
+    Group<A> x[kPieces];
 #pragma unroll
     for (int p = 0; p < kPieces; ++p) x[p] = fetch(a, at + p * kApart);
     // Read behind the loads, which then do not wait for it.
     if (result->overflow) return;
     const auto scale = static_cast<float>(result->factor);
 #pragma unroll
-    for (int p = 0; p < kPieces; ++p) update_group(n, decay, scale, x[p], a, at + p * kApart);
+    for (int p = 0; p < kPieces; ++p) {
+      update_group(n, decay, scale, noise, x[p], a, at + p * kApart);
+    }
     return;
   }
   if (result->overflow) return;
   const auto scale = static_cast<float>(result->factor);
+#pragma unroll 1
   for (int p = 0; p < kPieces; ++p) {
     const int64_t first = at + p * kApart;
     if (aligned && first >= begin && first + kGroup <= end) {
-      Group<G> x = fetch(a, first);
-      update_group(n, decay, scale, x, a, first);
+      Group<A> x = fetch(a, first);
+      update_group(n, decay, scale, noise, x, a, first);
       continue;
     }
+#pragma unroll 1
     for (int64_t i = first < begin ? begin : first; i < first + kGroup && i < end; ++i) {
-      float master = a.master[i], m = a.exp_avg[i], v = a.exp_avg_sq[i];
-      update_one(n, decay, scale, to_wide(a.gradients[i]), master, m, v);
-      a.master[i] = master;
-      a.exp_avg[i] = m;
-      a.exp_avg_sq[i] = v;
-      if (a.parameters) a.parameters[i] = from_wide<P>(master);
+      update_alone(n, decay, scale, noise, a, i);
     }
   }
 }
 
+template <int kGroup>
 int64_t tiles_of(const UpdateRange& range, int phase) {
   const int64_t lead = (range.begin - phase + kGroup) % kGroup;
   return (range.end - range.begin + lead + kTile - 1) / kTile;
 }
 
 // The first place where accesses by groups are aligned in every array, or -1.
-template <typename G, typename P>
-int aligned_phase(const Arrays<G, P>& a) {
-  const auto misses = [](const void* array, int place, size_t bytes) {
-    return (reinterpret_cast<uintptr_t>(array) + static_cast<size_t>(place) * bytes) %
-               (kGroup * bytes) !=
-           0;
+template <typename A>
+int aligned_phase(const A& a) {
+  const auto misses = [](const auto* array, int place) {
+    constexpr size_t kBytes = sizeof(*array), kAccess = std::min<size_t>(16, A::kGroup * kBytes);
+    return array &&
+           (reinterpret_cast<uintptr_t>(array) + static_cast<size_t>(place) * kBytes) % kAccess !=
+               0;
   };
-  for (int place = 0; place < kGroup; ++place) {
-    if (misses(a.master, place, 4) || misses(a.exp_avg, place, 4) ||
-        misses(a.exp_avg_sq, place, 4) || misses(a.gradients, place, sizeof(G)) ||
-        (a.parameters && misses(a.parameters, place, sizeof(P)))) {
+  for (int place = 0; place < A::kGroup; ++place) {
+    if (misses(a.master, place) || misses(a.exp_avg, place) || misses(a.exp_avg_sq, place) ||
+        misses(a.gradients, place) || misses(a.parameters, place)) {
       continue;
     }
     return place;
@@ -163,14 +289,24 @@ int aligned_phase(const Arrays<G, P>& a) {
   return -1;
 }
 
-template <typename G, typename P>
-void update_typed(const Numbers& numbers,
+template <typename A>
+void update_typed(const AdamWStep& step,
+                  uint64_t seed,
                   const StepResult* result,
                   std::span<const UpdateRange> ranges,
-                  const Arrays<G, P>& arrays) {
-  const int phase = aligned_phase(arrays);
+                  const A& arrays) {
+  const Numbers numbers{step.beta1,
+                        step.beta2,
+                        1 - step.beta1,
+                        1 - step.beta2,
+                        step.eps,
+                        step.decay,
+                        step.lr / step.bias_correction1,
+                        step.sqrt_bias_correction2};
+  const int phase = aligned_phase(arrays), cut = std::max(phase, 0);
   for (size_t next = 0; next < ranges.size();) {
     Ranges some;
+    some.step = static_cast<uint32_t>(step.step);
     int64_t tiles = 0;
     for (; next < ranges.size() && some.count < kMostRanges; ++next) {
       const UpdateRange& range = ranges[next];
@@ -178,22 +314,24 @@ void update_typed(const Numbers& numbers,
       some.begin[some.count] = range.begin;
       some.end[some.count] = range.end;
       some.decay[some.count] = range.decay;
+      some.to_parameter[some.count] = range.first_element - range.begin;
+      some.key[some.count] = Philox(seed, range.stream).key();
       some.first_tile[some.count++] = tiles;
-      tiles += tiles_of(range, std::max(phase, 0));
+      tiles += tiles_of<A::kGroup>(range, cut);
     }
     if (tiles == 0) continue;
-    update_kernel<G, P><<<static_cast<unsigned>(tiles), kThreads, 0, stream()>>>(
-        numbers, result, some, std::max(phase, 0), phase >= 0, arrays);
+    update_kernel<A><<<static_cast<unsigned>(tiles), kThreads, 0, stream()>>>(
+        numbers, result, some, cut, phase >= 0, arrays);
     VITRINE_GPU_LAUNCHED("adamw");
   }
 }
 
-template <typename G, typename P>
-Arrays<G, P> typed(const UpdateArrays& arrays) {
+template <typename G, typename P, typename M, typename S>
+Arrays<G, P, M, S> typed(const UpdateArrays& arrays) {
   const bool apart = arrays.parameters != arrays.master;
-  return {arrays.master,
-          arrays.exp_avg,
-          arrays.exp_avg_sq,
+  return {static_cast<M*>(arrays.master),
+          static_cast<S*>(arrays.exp_avg),
+          static_cast<S*>(arrays.exp_avg_sq),
           static_cast<const G*>(arrays.gradients),
           apart ? static_cast<P*>(arrays.parameters) : nullptr};
 }
@@ -204,22 +342,35 @@ void launch_update(const AdamWStep& step,
                    const StepResult* result,
                    std::span<const UpdateRange> ranges,
                    const UpdateArrays& arrays) {
-  const Numbers numbers{step.beta1,
-                        step.beta2,
-                        1 - step.beta1,
-                        1 - step.beta2,
-                        step.eps,
-                        step.decay,
-                        step.lr / step.bias_correction1,
-                        step.sqrt_bias_correction2};
+  check_update_arrays(arrays);
+  const bool narrow_master = arrays.master_dtype == DType::kBF16;
+  const bool narrow_moments = arrays.moment_dtype == DType::kBF16;
+  const auto issue = [&]<typename G, typename P, typename M, typename S>() {
+    update_typed(step, arrays.seed, result, ranges, typed<G, P, M, S>(arrays));
+  };
   dispatch_float(arrays.gradient_dtype, "gradients", [&]<typename G>() {
-    dispatch_float(arrays.parameter_dtype, "parameters", [&]<typename P>() {
-      if constexpr (std::is_same_v<G, double> || std::is_same_v<P, double>) {
-        throw ConfigError("adamw: f64 gradients and parameters are not made on GPUs");
+    if constexpr (std::is_same_v<G, double>) {
+      throw ConfigError("adamw: f64 gradients are not made on GPUs");
+    } else if (narrow_master || narrow_moments) {
+      using B = __nv_bfloat16;
+      if constexpr (std::is_same_v<G, __half>) {
+        throw ConfigError("adamw: f16 gradients of bf16 parameters are not made");
+      } else if (!narrow_master) {
+        issue.template operator()<G, B, float, B>();
+      } else if (narrow_moments) {
+        issue.template operator()<G, B, B, B>();
       } else {
-        update_typed(numbers, result, ranges, typed<G, P>(arrays));
+        issue.template operator()<G, B, B, float>();
       }
-    });
+    } else {
+      dispatch_float(arrays.parameter_dtype, "parameters", [&]<typename P>() {
+        if constexpr (std::is_same_v<P, double>) {
+          throw ConfigError("adamw: f64 parameters are not made on GPUs");
+        } else {
+          issue.template operator()<G, P, float, float>();
+        }
+      });
+    }
   });
 }
 
