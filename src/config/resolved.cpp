@@ -81,6 +81,7 @@ void add_schedule(const TrainConfig& train, Json& json) {
 void add_precision(const RunConfig& config, Json& json) {
   const Strategy& strategy = config.strategy;
   if (strategy.compute_dtype == DType::kBF16) json["bf16"] = {{"enabled", true}};
+  if (strategy.compute_dtype == DType::kBF16) json["fp8"] = {{"enabled", config.fp8}};
   if (strategy.compute_dtype == DType::kF16) {
     const LossScaler& scaler = config.loss_scaler;
     json["fp16"] = {{"enabled", true},

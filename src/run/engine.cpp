@@ -134,6 +134,7 @@ void Engine::check_agreement() {
   std::string text = std::to_string(options_.seed);
   for (const Unit& unit : v.table.units)
     text += unit.name + ":" + std::to_string(unit.elements) + ";";
+  for (const ModelBlock& block : v.model.blocks()) text += block.block->kind() + ";";
   text += agreed_text(options_.strategy) + agreed_text(options_.optimizer);
   const uint64_t mine = stream_of(text);
   std::vector<uint64_t> all(static_cast<size_t>(world_->size()));
