@@ -6,6 +6,7 @@
 #include "cli/benches.h"
 #include "cli/launch.h"
 #include "core/clock.h"
+#include "core/error.h"
 #include "core/format.h"
 #include "core/json.h"
 #include "core/parallel.h"
