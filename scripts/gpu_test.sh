@@ -22,10 +22,7 @@ if [ -n "$bundle" ]; then
   mapfile -t tests < <(find "$bundle/tests" -type f -perm -u+x | sort)
 else
   cd "$(dirname "$0")/.."
-  architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -1 | tr -d .)
-  [ "$architecture" = 90 ] && architecture=90a
-  VITRINE_CUDA_ARCHITECTURES=${VITRINE_CUDA_ARCHITECTURES:-$architecture} \
-    scripts/build.sh "$build" -DVITRINE_TESTS=ON -DVITRINE_CUDA=ON || exit 1
+  scripts/build.sh "$build" -DVITRINE_TESTS=ON -DVITRINE_CUDA=ON || exit 1
   vitrine=$build/bin/vitrine
   mapfile -t tests < <(ctest --test-dir "$build" -N -L '^gpu$' | sed -n "s|^ *Test *#[0-9]*: |$build/bin/|p")
 fi

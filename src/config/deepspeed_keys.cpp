@@ -492,23 +492,4 @@ constexpr KeyRule kKeys[] = {
 
 std::span<const KeyRule> deepspeed_keys() { return kKeys; }
 
-const KeyRule* find_deepspeed_key(const std::string& path) {
-  for (const KeyRule& rule : kKeys) {
-    if (path == rule.path) return &rule;
-  }
-  return nullptr;
-}
-
-std::vector<std::string> deepspeed_keys_of(const std::string& section) {
-  std::vector<std::string> keys;
-  const std::string prefix = section.empty() ? "" : section + ".";
-  for (const KeyRule& rule : kKeys) {
-    const std::string path = rule.path;
-    if (!path.starts_with(prefix)) continue;
-    const std::string key = path.substr(prefix.size());
-    if (key.find('.') == std::string::npos) keys.push_back(key);
-  }
-  return keys;
-}
-
 }  // namespace vitrine

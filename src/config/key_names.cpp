@@ -163,6 +163,25 @@ std::string remarks_text(const std::vector<Remark>& remarks,
   return text;
 }
 
+const KeyRule* find_deepspeed_key(const std::string& path) {
+  for (const KeyRule& rule : deepspeed_keys()) {
+    if (path == rule.path) return &rule;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> deepspeed_keys_of(const std::string& section) {
+  std::vector<std::string> keys;
+  const std::string prefix = section.empty() ? "" : section + ".";
+  for (const KeyRule& rule : deepspeed_keys()) {
+    const std::string path = rule.path;
+    if (!path.starts_with(prefix)) continue;
+    const std::string key = path.substr(prefix.size());
+    if (key.find('.') == std::string::npos) keys.push_back(key);
+  }
+  return keys;
+}
+
 std::vector<Remark> check_key_names(const Json& config, const std::vector<std::string>& own) {
   std::vector<Remark> remarks;
   check_object(config, "", own, remarks);

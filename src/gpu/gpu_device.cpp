@@ -132,7 +132,12 @@ class GpuDevice : public Device {
     if (compute) waiting_ends();
   }
   std::shared_ptr<void> point() override {
-    auto event = std::make_shared<Event>(Event::make());
+    const auto give_back = [this](Event* done) {
+      const std::lock_guard lock(mutex_);
+      events_.push_back(std::move(*done));
+      delete done;
+    };
+    std::shared_ptr<Event> event(new Event(pooled_event()), give_back);
     VITRINE_GPU_CHECK(cudaEventRecord(event->get(), gpu::stream()));
     return event;
   }
@@ -206,6 +211,7 @@ class GpuDevice : public Device {
     return block;
   }
 
+  // With mutex_ held.
   Event new_event() {
     if (events_.empty()) return Event::make();
     Event event = std::move(events_.back());
@@ -217,6 +223,11 @@ class GpuDevice : public Device {
   void stamp() {
     if (stamps_used_ == stamps_.size()) stamps_.push_back(Event::make(/*timed=*/true));
     VITRINE_GPU_CHECK(cudaEventRecord(stamps_[stamps_used_++].get(), gpu::stream()));
+  }
+
+  Event pooled_event() {
+    const std::lock_guard lock(mutex_);
+    return new_event();
   }
 
   cudaEvent_t mark_event(int index) {

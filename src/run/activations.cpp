@@ -36,11 +36,6 @@ TensorView Activations::value(int e, int micro) const {
       it == values_.end() ? nullptr : it->second.buffer.data(), edge.type.shape, edge.type.dtype};
 }
 
-bool Activations::has_value(int e, int micro) const {
-  const std::lock_guard lock(mutex_);
-  return values_.count({e, micro}) != 0;
-}
-
 void Activations::set_batch(int e, int micro, const TensorView& tensor) {
   const Edge& edge = graph_.edges[static_cast<size_t>(e)];
   if (!(edge.type.shape == tensor.shape)) {

@@ -29,7 +29,6 @@ class Activations {
   // The value of an edge: allocated by the first write_value of a micro-batch.
   TensorView write_value(int edge, int micro);
   TensorView value(int edge, int micro) const;
-  bool has_value(int edge, int micro) const;
   // A batch tensor is copied in (and converted to the edge's dtype).
   void set_batch(int edge, int micro, const TensorView& tensor);
   // One reader less; frees at zero. Results are held until clear().

@@ -18,7 +18,7 @@ using testing::HasSubstr;
 
 TEST(Doctor, WithoutAGpuSaysWhyAndFails) {
   const std::string why = why_no_gpu();
-  if (why.empty()) GTEST_SKIP() << "there is one";
+  if (why.empty()) GTEST_SKIP() << "this machine has a GPU: what is tested is a machine without";
   const CommandResult text = run_vitrine({"doctor", "gpu"});
   EXPECT_EQ(text.code, 1);
   EXPECT_THAT(text.error, HasSubstr(why));
@@ -31,7 +31,7 @@ TEST(Doctor, WithoutAGpuSaysWhyAndFails) {
 // One paragraph from every command, alone and with several ranks, and nothing left of the run.
 TEST(GpuCommands, WithoutAGpuSayWhyAndLeaveNoRun) {
   const std::string why = why_no_gpu();
-  if (why.empty()) GTEST_SKIP() << "there is one";
+  if (why.empty()) GTEST_SKIP() << "this machine has a GPU: what is tested is a machine without";
   const ScratchFolder folder;
   const std::string run = write_run(folder / "run.json", tiny_run());
   for (const std::vector<std::string>& line :
@@ -72,7 +72,7 @@ TEST(GpuCommands, MoreRanksThanGpusAreRefusedBeforeOneStarts) {
 // Under a launcher of others each rank speaks for itself.
 TEST(GpuCommands, WithoutAGpuARankOfALauncherNamesItself) {
   const std::string why = why_no_gpu();
-  if (why.empty()) GTEST_SKIP() << "there is one";
+  if (why.empty()) GTEST_SKIP() << "this machine has a GPU: what is tested is a machine without";
   const ScratchFolder folder;
   const std::string run = write_run(folder / "run.json", tiny_run());
   for (const char* setting : {"RANK=1", "LOCAL_RANK=1", "WORLD_SIZE=2", "MASTER_PORT=1"}) {
@@ -94,7 +94,8 @@ TEST(Doctor, WithoutASubjectIsWrongUsage) { EXPECT_EQ(run_vitrine({"doctor"}).co
 
 TEST(Top, WithoutADriverSaysSoAndFailsOnlyWhereGpusAreWanted) {
   std::string why;
-  if (Nvml::open(why)) GTEST_SKIP() << "there is one";
+  if (Nvml::open(why))
+    GTEST_SKIP() << "this machine has a driver: what is tested is a machine without";
   for (const std::vector<std::string>& line :
        {std::vector<std::string>{"top", "--once"}, {"top", "--gpus", "--once"}}) {
     const CommandResult result = run_vitrine(line);

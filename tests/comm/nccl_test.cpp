@@ -70,8 +70,11 @@ int lanes(World& world, Device& device) {
   const auto n = static_cast<size_t>(world.size());
   auto* a = static_cast<std::byte*>(device.allocate(kCount * n));
   auto* b = static_cast<float*>(device.allocate(kCount * 4));
+  const auto rank = static_cast<size_t>(world.rank());
+  const std::vector<std::byte> piece(kCount, static_cast<std::byte>(rank + 1));
+  const std::vector<float> terms(kCount, static_cast<float>(rank + 1));
   device.zero(a, kCount * n);
-  device.zero(b, kCount * 4);
+  device.upload(a + kCount * rank, piece.data(), kCount);
   device.synchronize();
   for (int i = 0; i < 50; ++i) {
     const auto issue_gather = [&] {
@@ -80,11 +83,29 @@ int lanes(World& world, Device& device) {
     };
     if (world.rank() % 2 == 0) issue_gather();
     device.enter_lane(2);
+    device.upload(b, terms.data(), kCount * 4);
     reduce->all_reduce(b, kCount, DType::kF32);
     if (world.rank() % 2 != 0) issue_gather();
   }
   device.synchronize();
   world.check();
+  std::vector<std::byte> gathered(kCount * n);
+  std::vector<float> sums(kCount);
+  device.download(gathered.data(), a, gathered.size());
+  device.download(sums.data(), b, kCount * 4);
+  for (size_t i = 0; i < gathered.size(); ++i) {
+    if (gathered[i] != static_cast<std::byte>(i / kCount + 1)) {
+      std::printf("byte %zu of the gather is wrong\n", i);
+      return 1;
+    }
+  }
+  const auto expected = static_cast<float>(n * (n + 1) / 2);
+  for (size_t i = 0; i < sums.size(); ++i) {
+    if (sums[i] != expected) {
+      std::printf("element %zu of the sum is %g, not %g\n", i, sums[i], expected);
+      return 1;
+    }
+  }
   std::printf("both lanes are done\n");
   return 0;
 }
@@ -201,7 +222,7 @@ TEST_P(MissingRank, IsNamedByTheOtherInThisAndEveryLaterCall) {
 INSTANTIATE_TEST_SUITE_P(Nccl, MissingRank, ::testing::Values("late", "killed", "aborted"));
 
 TEST(NcclWorld, SaysWhatIsMissingWithoutAGpu) {
-  if (gpus() > 0) GTEST_SKIP() << "there is one";
+  if (gpus() > 0) GTEST_SKIP() << "this machine has a GPU: what is tested is a machine without";
   EXPECT_THROW(make_nccl_world({}, 0, milliseconds(1000)), DeviceError);
 }
 

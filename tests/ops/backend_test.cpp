@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "core/parallel.h"
-#include "support/op_runner.h"
+#include "support/op_checks.h"
 #include "support/tolerance.h"
 
 namespace vitrine::test {
@@ -14,34 +14,12 @@ using Param = std::tuple<OpCase, DType>;
 
 class FastRow : public testing::TestWithParam<Param> {};
 
-void expect_near(const OpCase& c,
-                 const std::vector<Tensor>& got,
-                 const std::vector<Tensor>& expected,
-                 DType dtype,
-                 const std::string& what) {
-  ASSERT_EQ(got.size(), expected.size());
-  for (size_t i = 0; i < got.size(); ++i) {
-    EXPECT_LT(relative_error(got[i].values(), expected[i].values(), c.floor),
-              c.roundings * fast_row(dtype))
-        << what << " " << i;
-  }
-}
-
-std::vector<Tensor> output_gradients(const ForwardResult& forward) {
-  std::vector<Tensor> dout;
-  for (const Tensor& out : forward.out) {
-    dout.emplace_back(out.type());
-    dout.back().set(random_values(out.type().shape.elements(), 31 + dout.size()));
-  }
-  return dout;
-}
-
 TEST_P(FastRow, AgreesWithTheReferenceForwardAndBackward) {
   const auto& [c, dtype] = GetParam();
   auto in = make_inputs(c, dtype, 3);
   const ForwardResult expected = run_forward(reference_backend(), c, in);
   const ForwardResult got = run_forward(cpu_backend(), c, in);
-  expect_near(c, got.out, expected.out, dtype, c.label() + " out");
+  expect_near(c, got.out, expected.out, fast_row(dtype), c.label() + " out");
   auto dout = output_gradients(expected);
   BackwardOptions options;
   for (const bool f32_parameters : {false, true}) {
@@ -50,7 +28,7 @@ TEST_P(FastRow, AgreesWithTheReferenceForwardAndBackward) {
     expect_near(c,
                 run_backward(cpu_backend(), c, in, got, dout, options),
                 run_backward(reference_backend(), c, in, expected, dout, options),
-                dtype,
+                fast_row(dtype),
                 c.label() + " din");
     options.accumulate = true;
     options.initial.clear();
@@ -59,7 +37,7 @@ TEST_P(FastRow, AgreesWithTheReferenceForwardAndBackward) {
     expect_near(c,
                 run_backward(cpu_backend(), c, in, got, dout, options),
                 run_backward(reference_backend(), c, in, expected, dout, options),
-                dtype,
+                fast_row(dtype),
                 c.label() + " accumulated din");
   }
 }
@@ -79,7 +57,7 @@ TEST_P(FastRow, GivesEachGradientAloneAndFromEachOutputAlone) {
       expect_near(c,
                   run_backward(cpu_backend(), c, in, got, dout, options),
                   run_backward(reference_backend(), c, in, expected, dout, options),
-                  dtype,
+                  fast_row(dtype),
                   c.label() + " din from outputs " + std::to_string(mask));
     }
   }

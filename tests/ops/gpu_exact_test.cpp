@@ -5,25 +5,13 @@
 #include <cmath>
 
 #include "core/philox.h"
-#include "gpu/gpu.h"
+#include "support/gpu_fixture.h"
 #include "support/op_runner.h"
 
 namespace vitrine::test {
 namespace {
 
-Device& gpu() {
-  static auto* device = make_gpu_device(0).release();
-  device->enter_lane(0);
-  return *device;
-}
-
-class GpuExact : public testing::Test {
- protected:
-  void SetUp() override {
-    const std::string why = why_no_gpu();
-    if (!why.empty()) GTEST_SKIP() << why;
-  }
-};
+class GpuExact : public GpuFixture {};
 
 // -1, 0 and 1: a product of depth k has sums below k, which bf16 holds exactly up to 256.
 std::vector<double> integers(int64_t count, uint64_t seed) {

@@ -3,42 +3,22 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "gpu/gpu.h"
-#include "support/op_runner.h"
+#include "support/gpu_fixture.h"
+#include "support/op_checks.h"
 #include "support/tolerance.h"
 
 namespace vitrine::test {
 namespace {
 
-Device& gpu() {
-  static auto* device = make_gpu_device(0).release();
-  device->enter_lane(0);
-  return *device;
-}
-
-class GpuKernels : public testing::Test {
- protected:
-  void SetUp() override {
-    const std::string why = why_no_gpu();
-    if (!why.empty()) GTEST_SKIP() << why;
-  }
-};
+class GpuKernels : public GpuFixture {};
 
 // Forward and backward against the reference, and the same bits when run again.
 void expect_reference(const OpCase& c, std::vector<Tensor> in, DType dtype) {
   SCOPED_TRACE(c.label() + " " + dtype_name(dtype));
   const ForwardResult expected = run_forward(reference_backend(), c, in);
   const ForwardResult got = run_forward(gpu_backend(), c, in, gpu());
-  for (size_t i = 0; i < got.out.size(); ++i) {
-    EXPECT_LT(relative_error(got.out[i].values(), expected.out[i].values(), c.floor),
-              gpu_row(dtype))
-        << "out " << i;
-  }
-  std::vector<Tensor> dout;
-  for (const Tensor& out : expected.out) {
-    dout.emplace_back(out.type());
-    dout.back().set(random_values(out.type().shape.elements(), 31 + dout.size()));
-  }
+  expect_near(c, got.out, expected.out, gpu_row(dtype), "out");
+  std::vector<Tensor> dout = output_gradients(expected);
   BackwardOptions options;
   options.f32_parameters = true;
   const auto expected_din = run_backward(reference_backend(), c, in, expected, dout, options);

@@ -1,20 +1,14 @@
 // The GPU's row against the reference row, forward and backward, for every case and dtype.
-#include "gpu/gpu.h"
 
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "support/op_runner.h"
+#include "support/gpu_fixture.h"
+#include "support/op_checks.h"
 #include "support/tolerance.h"
 
 namespace vitrine::test {
 namespace {
-
-Device& gpu() {
-  static auto* device = make_gpu_device(0).release();
-  device->enter_lane(0);
-  return *device;
-}
 
 using Param = std::tuple<OpCase, DType>;
 
@@ -27,34 +21,12 @@ class GpuRow : public testing::TestWithParam<Param> {
   }
 };
 
-void expect_near(const OpCase& c,
-                 const std::vector<Tensor>& got,
-                 const std::vector<Tensor>& expected,
-                 DType dtype,
-                 const std::string& what) {
-  ASSERT_EQ(got.size(), expected.size());
-  for (size_t i = 0; i < got.size(); ++i) {
-    EXPECT_LT(relative_error(got[i].values(), expected[i].values(), c.floor),
-              c.roundings * gpu_row(dtype))
-        << what << " " << i;
-  }
-}
-
-std::vector<Tensor> output_gradients(const ForwardResult& forward) {
-  std::vector<Tensor> dout;
-  for (const Tensor& out : forward.out) {
-    dout.emplace_back(out.type());
-    dout.back().set(random_values(out.type().shape.elements(), 31 + dout.size()));
-  }
-  return dout;
-}
-
 TEST_P(GpuRow, AgreesWithTheReferenceForwardAndBackward) {
   const auto& [c, dtype] = GetParam();
   auto in = make_inputs(c, dtype, 3);
   const ForwardResult expected = run_forward(reference_backend(), c, in);
   const ForwardResult got = run_forward(gpu_backend(), c, in, gpu());
-  expect_near(c, got.out, expected.out, dtype, c.label() + " out");
+  expect_near(c, got.out, expected.out, gpu_row(dtype), c.label() + " out");
   auto dout = output_gradients(expected);
   BackwardOptions options;
   for (const bool f32_parameters : {false, true}) {
@@ -63,7 +35,7 @@ TEST_P(GpuRow, AgreesWithTheReferenceForwardAndBackward) {
     expect_near(c,
                 run_backward(gpu_backend(), c, in, got, dout, options, gpu()),
                 run_backward(reference_backend(), c, in, expected, dout, options),
-                dtype,
+                gpu_row(dtype),
                 c.label() + " din");
     options.accumulate = true;
     options.initial.clear();
@@ -72,7 +44,7 @@ TEST_P(GpuRow, AgreesWithTheReferenceForwardAndBackward) {
     expect_near(c,
                 run_backward(gpu_backend(), c, in, got, dout, options, gpu()),
                 run_backward(reference_backend(), c, in, expected, dout, options),
-                dtype,
+                gpu_row(dtype),
                 c.label() + " accumulated din");
   }
 }
@@ -92,7 +64,7 @@ TEST_P(GpuRow, GivesEachGradientAloneAndFromEachOutputAlone) {
       expect_near(c,
                   run_backward(gpu_backend(), c, in, got, dout, options, gpu()),
                   run_backward(reference_backend(), c, in, expected, dout, options),
-                  dtype,
+                  gpu_row(dtype),
                   c.label() + " din from outputs " + std::to_string(mask));
     }
   }

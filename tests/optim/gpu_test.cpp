@@ -1,6 +1,4 @@
 // The GPU's sums and update of a step against the host's.
-#include "gpu/gpu.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,15 +9,10 @@
 #include "core/error.h"
 #include "optim/step_math.h"
 #include "optim/step_values.h"
+#include "support/gpu_fixture.h"
 
 namespace vitrine::test {
 namespace {
-
-Device& gpu() {
-  static auto* device = make_gpu_device(0).release();
-  device->enter_lane(0);
-  return *device;
-}
 
 // Bytes on the device; `shift` bytes past an aligned address.
 class OnGpu {
@@ -53,14 +46,7 @@ std::vector<std::byte> narrowed(const std::vector<float>& values, DType dtype) {
   return bytes;
 }
 
-class GpuStep : public testing::Test {
- protected:
-  void SetUp() override {
-    const std::string why = why_no_gpu();
-    if (!why.empty()) GTEST_SKIP() << why;
-    gpu();
-  }
-};
+class GpuStep : public GpuFixture {};
 
 struct UpdateCase {
   DType gradients, parameters;

@@ -52,8 +52,20 @@
 #define cudaEventRecord hipEventRecord
 #define cudaEventSynchronize hipEventSynchronize
 
+// Graphs.
+#define cudaGraph_t hipGraph_t
+#define cudaGraphExec_t hipGraphExec_t
+#define cudaGraphExecDestroy hipGraphExecDestroy
+#define cudaGraphInstantiate hipGraphInstantiate
+#define cudaGraphDestroy hipGraphDestroy
+#define cudaGraphLaunch hipGraphLaunch
+#define cudaStreamBeginCapture hipStreamBeginCapture
+#define cudaStreamEndCapture hipStreamEndCapture
+#define cudaStreamCaptureModeRelaxed hipStreamCaptureModeRelaxed
+
 // Memory.
 #define cudaFree hipFree
+#define cudaFreeHost hipHostFree
 #define cudaMalloc hipMalloc
 #define cudaMallocHost hipHostMalloc
 #define cudaMemcpyAsync hipMemcpyAsync
@@ -65,6 +77,7 @@
 
 // Types and conversions.
 #define __nv_bfloat16 hip_bfloat16
+#define __grid_constant__
 
 // Only device code has these; files for the host see the runtime alone.
 #ifdef __HIPCC__
@@ -75,6 +88,15 @@ __device__ inline hip_bfloat16 __float2bfloat16_rn(float x) { return hip_bfloat1
 template <typename T>
 __device__ inline T __shfl_xor_sync(unsigned long long, T x, int mask) {
   return __shfl_xor(x, mask);
+}
+// Streaming accesses are a hint.
+template <typename T>
+__device__ inline T __ldcs(const T* at) {
+  return *at;
+}
+template <typename T>
+__device__ inline void __stcs(T* at, T value) {
+  *at = value;
 }
 __device__ inline void __syncwarp() { __builtin_amdgcn_wave_barrier(); }
 #endif

@@ -49,8 +49,20 @@
 #define cudaEventRecord musaEventRecord
 #define cudaEventSynchronize musaEventSynchronize
 
+// Graphs.
+#define cudaGraph_t musaGraph_t
+#define cudaGraphExec_t musaGraphExec_t
+#define cudaGraphExecDestroy musaGraphExecDestroy
+#define cudaGraphInstantiate musaGraphInstantiate
+#define cudaGraphDestroy musaGraphDestroy
+#define cudaGraphLaunch musaGraphLaunch
+#define cudaStreamBeginCapture musaStreamBeginCapture
+#define cudaStreamEndCapture musaStreamEndCapture
+#define cudaStreamCaptureModeRelaxed musaStreamCaptureModeRelaxed
+
 // Memory.
 #define cudaFree musaFree
+#define cudaFreeHost musaFreeHost
 #define cudaMalloc musaMalloc
 #define cudaMallocHost musaMallocHost
 #define cudaMemcpyAsync musaMemcpyAsync

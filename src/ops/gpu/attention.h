@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "ops/op.h"
 
@@ -36,22 +35,14 @@ struct AttentionBackward {
   GradView dqkv;
 };
 
-// Through cuDNN. False when it does not take the call, or when it failed once on this shape: then
-// nothing of use was written. Backward repeats bit for bit only under deterministic().
+// Through cuDNN. False when it does not take the call, or when it failed once on this shape
+// (logged): then nothing of use was written. Backward repeats bit for bit only under
+// deterministic().
 bool cudnn_attention(const AttentionForward& call);
 bool cudnn_attention(const AttentionBackward& call);
 // Own kernels: any dtype, head size, mask and axis; the same bits every time. Throw ConfigError
 // when head_dim is too large for shared memory (above 1000).
 void own_attention(const AttentionForward& call);
 void own_attention(const AttentionBackward& call);
-
-// Calls that cuDNN should have taken and did not, and what it said last.
-struct CudnnRefusals {
-  int64_t count = 0;
-  std::string reason;
-};
-CudnnRefusals cudnn_refusals();
-// "9.19.0"
-std::string cudnn_version();
 
 }  // namespace vitrine::gpu

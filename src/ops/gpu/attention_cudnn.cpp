@@ -8,8 +8,8 @@
 #include <limits>
 #include <map>
 #include <memory>
-#include <mutex>
 
+#include "core/log.h"
 #include "gpu/runtime.h"
 #include "ops/gpu/attention.h"
 #include "ops/gpu/columns.h"
@@ -231,13 +231,9 @@ Key key_of(const AttentionShape& s, DType dtype, bool backward, bool repeatable)
           0};
 }
 
-std::mutex refusals_mutex;
-CudnnRefusals refusals;
-
+// Own kernels take over, which are slower on long sequences.
 void note_refusal(const std::string& reason) {
-  const std::lock_guard lock(refusals_mutex);
-  ++refusals.count;
-  refusals.reason = reason;
+  log_warning("attention runs on own kernels where cuDNN would be faster: " + reason);
 }
 
 bool aligned(std::initializer_list<const void*> pointers) {
@@ -392,17 +388,6 @@ bool cudnn_attention(const AttentionBackward& call) {
     run_backward(call, *built, beside ? scratch : call.dqkv.view.data, scratch + copy);
     if (beside) store_scaled(call.dqkv, call.dtype, scratch, nullptr);
   });
-}
-
-CudnnRefusals cudnn_refusals() {
-  const std::lock_guard lock(refusals_mutex);
-  return refusals;
-}
-
-std::string cudnn_version() {
-  const size_t version = cudnnGetVersion();
-  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
-         std::to_string(version % 100);
 }
 
 }  // namespace vitrine::gpu

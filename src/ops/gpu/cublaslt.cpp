@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/error.h"
@@ -227,12 +229,12 @@ cublasLtMatmulAlgo_t fastest(const Gemm& g,
                              const std::vector<cublasLtMatmulAlgo_t>& all,
                              void* scratch) {
   const size_t bytes = static_cast<size_t>(g.m * g.d_stride) * dtype_bytes(g.d_dtype);
-  const Loan loan(g.accumulate ? bytes : 256);
-  if (!loan.data) return all.front();
+  std::optional<Loan> loan;
+  if (g.accumulate && !loan.emplace(bytes).data) return all.front();
   size_t best = 0;
   float least = -1;
   for (size_t i = 0; i < all.size(); ++i) {
-    const float time = timed(g, plan, all[i], g.accumulate ? loan.data : g.d, scratch);
+    const float time = timed(g, plan, all[i], loan ? loan->data : g.d, scratch);
     if (time >= 0 && (least < 0 || time < least)) {
       least = time;
       best = i;
@@ -293,9 +295,9 @@ void matmul(const Gemm& g, void* scratch) {
   if (g.m == 0 || g.n == 0) return;
   if (g.k == 0) return plain_matmul(g);
   // Per thread: descriptors hold the bias's address, and no lock is taken in the steady state.
-  static thread_local std::map<std::pair<int, GemmKey>, Plan> plans;
+  static thread_local std::map<std::tuple<int, bool, GemmKey>, Plan> plans;
   const GemmKey key = key_of(g);
-  Plan& plan = plans[{limits().device, key}];
+  Plan& plan = plans[{limits().device, deterministic(), key}];
   if (!plan.settled) {
     describe(g, plan);
     choose(g, key, plan, scratch);

@@ -16,6 +16,7 @@
 #define __restrict__
 #define __grid_constant__
 #define __launch_bounds__(...)
+#define __align__(n) __attribute__((aligned(n)))
 
 struct uint3 {
   unsigned x, y, z;
@@ -72,6 +73,15 @@ musaError_t musaEventDestroy(musaEvent_t);
 musaError_t musaEventElapsedTime(float*, musaEvent_t, musaEvent_t);
 musaError_t musaEventRecord(musaEvent_t, musaStream_t = nullptr);
 musaError_t musaEventSynchronize(musaEvent_t);
+using musaGraph_t = struct MusaGraph*;
+using musaGraphExec_t = struct MusaGraphExec*;
+enum musaStreamCaptureMode { musaStreamCaptureModeRelaxed };
+musaError_t musaStreamBeginCapture(musaStream_t, musaStreamCaptureMode);
+musaError_t musaStreamEndCapture(musaStream_t, musaGraph_t*);
+musaError_t musaGraphInstantiate(musaGraphExec_t*, musaGraph_t, unsigned long long);
+musaError_t musaGraphDestroy(musaGraph_t);
+musaError_t musaGraphExecDestroy(musaGraphExec_t);
+musaError_t musaGraphLaunch(musaGraphExec_t, musaStream_t);
 enum musaFuncAttribute { musaFuncAttributeMaxDynamicSharedMemorySize };
 template <typename T>
 musaError_t musaFuncSetAttribute(T*, musaFuncAttribute, int);
@@ -82,6 +92,7 @@ musaError_t musaMalloc(T**, size_t);
 template <typename T>
 musaError_t musaMallocHost(T**, size_t);
 musaError_t musaFree(void*);
+musaError_t musaFreeHost(void*);
 musaError_t musaMemcpyAsync(void*, const void*, size_t, musaMemcpyKind, musaStream_t = nullptr);
 musaError_t musaMemset(void*, int, size_t);
 musaError_t musaMemsetAsync(void*, int, size_t, musaStream_t = nullptr);
@@ -91,6 +102,11 @@ int __syncthreads_or(int);
 void __syncwarp(unsigned = ~0u);
 template <typename T>
 T __shfl_xor_sync(unsigned, T, int);
+template <typename T>
+T __ldcs(const T*);
+template <typename T>
+void __stcs(T*, T);
+unsigned __umulhi(unsigned, unsigned);
 float __expf(float);
 float __fdividef(float, float);
 float __fadd_rn(float, float);
