@@ -72,7 +72,7 @@ __device__ __forceinline__ void stay_packed(Vec<T, N>& value) {
     auto* words = reinterpret_cast<uint32_t*>(&value);
 #pragma unroll
     for (int i = 0; i < static_cast<int>(sizeof(Vec<T, N>) / 4); ++i) {
-      asm volatile("" : "+r"(words[i]));
+      asm volatile("" : "+" VITRINE_REGISTER(words[i]));
     }
   }
 }

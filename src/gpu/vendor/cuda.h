@@ -8,3 +8,5 @@
 // Lanes of a warp, and a mask of all of them.
 #define VITRINE_WARP 32
 #define VITRINE_FULL_MASK 0xffffffffu
+// The constraint of a vector register in inline machine code.
+#define VITRINE_REGISTER "r"

@@ -9,6 +9,8 @@
 // Wavefronts of CDNA; RDNA takes -mwavefrontsize64.
 #define VITRINE_WARP 64
 #define VITRINE_FULL_MASK 0xffffffffffffffffull
+// The constraint of a vector register in inline machine code.
+#define VITRINE_REGISTER "v"
 
 // Errors.
 #define cudaError_t hipError_t
@@ -56,7 +58,8 @@
 #define cudaGraph_t hipGraph_t
 #define cudaGraphExec_t hipGraphExec_t
 #define cudaGraphExecDestroy hipGraphExecDestroy
-#define cudaGraphInstantiate hipGraphInstantiate
+#define cudaGraphInstantiate(executable, graph, flags) \
+  hipGraphInstantiate(executable, graph, nullptr, nullptr, flags)
 #define cudaGraphDestroy hipGraphDestroy
 #define cudaGraphLaunch hipGraphLaunch
 #define cudaStreamBeginCapture hipStreamBeginCapture

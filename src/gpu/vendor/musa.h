@@ -9,6 +9,8 @@
 
 #define VITRINE_WARP 32
 #define VITRINE_FULL_MASK 0xffffffffu
+// The constraint of a vector register in inline machine code.
+#define VITRINE_REGISTER "r"
 
 // Errors.
 #define cudaError_t musaError_t
