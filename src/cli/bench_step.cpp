@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "analysis/rank_facts.h"
 #include "cli/benches.h"
 #include "cli/launch.h"
 #include "core/clock.h"
@@ -84,7 +85,7 @@ struct Bench {
   }
   int64_t step(StepReport* report = nullptr) {
     const int64_t start = now_ns();
-    const StepReport done = engine->train_step([&](int) { return batch->views; });
+    const StepReport done = engine->train_step([&](int) { return batch->views; }, 0, 0, 0, true);
     if (report) *report = done;
     return now_ns() - start;
   }
@@ -100,62 +101,85 @@ double median(std::vector<double> values) {
 
 namespace {
 
-// Of several ranks, rank r's file gets ".rank<r>" before its ending.
-void record_steps(Bench& bench, Recorder& recorder, std::string path, World* world) {
+constexpr int kRecordedSteps = 3;
+
+// Of several ranks, rank r's file gets ".rank<r>" before its ending. What is returned sets the
+// recorded steps by the device's own clock against the sum of their breakdown.
+Json record_steps(Bench& bench, Recorder& recorder, std::string path, World* world) {
   if (world) {
     const size_t name = path.find_last_of('/') + 1;
     const size_t dot = std::min(path.find('.', name), path.size());
     path.insert(dot, ".rank" + std::to_string(world->rank()));
   }
-  recorder.start();
-  for (int i = 0; i < 3; ++i) {
+  double device_ms = 0;
+  for (int i = 0; i < 1 + kRecordedSteps; ++i) {  // the first warms the tracer up
     recorder.begin_step(bench.engine->steps_done());
-    bench.step();
+    StepReport report;
+    bench.step(&report);
+    if (i > 0) device_ms += static_cast<double>(report.output.device_ns) * 1e-6;
     recorder.end_step();
   }
-  recorder.stop();
   RankTimeline timeline = recorder.take();
   bench.engine->add_gpu_records(timeline);
   write_chrome_trace(timeline, path);
+  double parts_ms = 0;
+  for (const StepFacts& step : measure_rank(timeline).steps) {
+    const Breakdown& d = step.device;
+    const int64_t sum = d.compute_ns + d.exposed_communication_ns + d.exposed_copy_ns + d.idle_ns;
+    parts_ms += static_cast<double>(sum) * 1e-6;
+  }
+  return Json{{"steps", kRecordedSteps},
+              {"device_ms", device_ms / kRecordedSteps},
+              {"breakdown_ms", parts_ms / kRecordedSteps}};
 }
 
 int bench_rank(const BenchOptions& options, World* world) {
-  RecorderOptions by_hand;
-  by_hand.active = 0;
-  by_hand.operations = true;
-  Recorder recorder(world ? world->rank() : 0, world ? world->size() : 1, by_hand);
+  RecorderOptions window;
+  window.wait = 0;
+  window.warmup = 1;
+  window.active = kRecordedSteps;
+  window.repeat = 1;
+  window.operations = true;
+  Recorder recorder(world ? world->rank() : 0, world ? world->size() : 1, window);
   Bench bench(options, options.trace.empty() ? nullptr : &recorder, world);
   StepReport report;
-  std::vector<double> ms;
+  std::vector<double> ms, device_ms;
   for (int i = 0; i < options.warmup + options.steps; ++i) {
     const auto taken = static_cast<double>(bench.step(&report)) * 1e-6;
-    if (i >= options.warmup) ms.push_back(taken);
+    if (i < options.warmup) continue;
+    ms.push_back(taken);
+    device_ms.push_back(static_cast<double>(report.output.device_ns) * 1e-6);
   }
-  if (!options.trace.empty()) record_steps(bench, recorder, options.trace, world);
+  Json recorded;
+  if (!options.trace.empty()) recorded = record_steps(bench, recorder, options.trace, world);
   if (world && world->rank() != 0) return 0;
   const double middle = median(ms);
   const double least = *std::min_element(ms.begin(), ms.end());
   const auto reserved = static_cast<int64_t>(bench.engine->ledger().device().reserved_bytes());
-  const Json json{{"model", options.model},
-                  {"size", options.size},
-                  {"device", bench.engine->ledger().device().name()},
-                  {"ranks", world ? world->size() : 1},
-                  {"stage", options.stage},
-                  {"dtype", options.dtype},
-                  {"gradient_dtype", options.gradient_dtype},
-                  {"prefetch", options.prefetch},
-                  {"states", options.states},
-                  {"micro_batch", bench.micro_batch},
-                  {"accumulation", options.accumulation},
-                  {"threads", compute_threads()},
-                  {"steps", options.steps},
-                  {"median_ms", middle},
-                  {"minimum_ms", least},
-                  {"units_per_second", bench.units / middle * 1e3},
-                  {"loss", report.output.loss},
-                  {"gradient_norm", report.output.gradient_norm},
-                  {"peak_bytes", bench.engine->ledger().peak()},
-                  {"reserved_bytes", reserved}};
+  Json json{{"model", options.model},
+            {"size", options.size},
+            {"device", bench.engine->ledger().device().name()},
+            {"ranks", world ? world->size() : 1},
+            {"stage", options.stage},
+            {"dtype", options.dtype},
+            {"gradient_dtype", options.gradient_dtype},
+            {"prefetch", options.prefetch},
+            {"states", options.states},
+            {"micro_batch", bench.micro_batch},
+            {"accumulation", options.accumulation},
+            {"threads", compute_threads()},
+            {"steps", options.steps},
+            {"median_ms", middle},
+            {"minimum_ms", least},
+            {"units_per_second", bench.units / middle * 1e3},
+            {"loss", report.output.loss},
+            {"gradient_norm", report.output.gradient_norm},
+            {"peak_bytes", bench.engine->ledger().peak()},
+            {"reserved_bytes", reserved}};
+  if (!bench.engine->ledger().device().is_host()) {
+    json["median_device_ms"] = median(device_ms);
+    if (!recorded.is_null()) json["recorded"] = recorded;
+  }
   if (options.json) {
     std::printf("%s\n", json.dump().c_str());
   } else {

@@ -48,6 +48,15 @@ class Device {
   // the host, where it has passed. after() keeps the calling thread's lane from going on before it.
   virtual std::shared_ptr<void> point() { return {}; }
   virtual void after(const std::shared_ptr<void>& /*point*/) {}
+  // The work before that point is done. Does not wait.
+  virtual bool passed(const std::shared_ptr<void>& /*point*/) { return true; }
+  // As point(), with a time: elapsed_ns() is what lies between two of them, once both have passed,
+  // by the device's own clock. Null and 0 on the host.
+  virtual std::shared_ptr<void> timed_point() { return {}; }
+  virtual int64_t elapsed_ns(const std::shared_ptr<void>& /*from*/,
+                             const std::shared_ptr<void>& /*to*/) {
+    return 0;
+  }
   // What the compute lane does between these two is counted as waiting, as its wait()s are.
   virtual void waiting_begins() {}
   virtual void waiting_ends() {}

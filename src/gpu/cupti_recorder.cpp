@@ -133,7 +133,7 @@ class CuptiTrace : public GpuTrace {
 
   // "" or what CUPTI said.
   std::string open(size_t max_bytes) {
-    Buffers::get().reset(max_bytes);
+    Buffers::get().reset(max_bytes_ = max_bytes);
     std::string failed = said(cupti_.register_timestamp(timestamp), "its clock");
     if (failed.empty())
       failed = said(cupti_.register_buffers(Buffers::request, Buffers::complete), "its buffers");
@@ -157,6 +157,16 @@ class CuptiTrace : public GpuTrace {
   void end() override {
     uint64_t id = 0;
     cupti_.pop_external(kOurs, &id);
+  }
+
+  void forget() override {
+    cupti_.flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+    for (const Buffers::Full& full : Buffers::get().drain()) Buffers::get().give_back(full.data);
+    Buffers::get().reset(max_bytes_);
+    size_t dropped = 0;
+    cupti_.dropped_records(nullptr, 0, &dropped);
+    const std::lock_guard lock(mutex_);
+    works_.clear();
   }
 
   void stop() override {
@@ -326,6 +336,7 @@ class CuptiTrace : public GpuTrace {
 
   const Cupti& cupti_;
   bool running_ = false;
+  size_t max_bytes_ = 0;
   std::mutex mutex_;
   std::vector<GpuWork> works_;
   std::map<std::string, std::string> names_;  // as they are, as people read them

@@ -25,6 +25,8 @@ class GpuTrace {
   virtual void begin(const GpuWork& work) = 0;
   virtual void end() = 0;
 
+  // Records go on, those so far are dropped. Work must be done.
+  virtual void forget() = 0;
   // Ends recording and fetches the rest. Work must be done: wait for the device first.
   virtual void stop() = 0;
   // After stop(). Empties the trace.

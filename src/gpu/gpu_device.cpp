@@ -146,6 +146,24 @@ class GpuDevice : public Device {
     const auto* event = static_cast<const Event*>(point.get());
     VITRINE_GPU_CHECK(cudaStreamWaitEvent(gpu::stream(), event->get(), 0));
   }
+  bool passed(const std::shared_ptr<void>& point) override {
+    if (!point) return true;
+    const cudaError_t code = cudaEventQuery(static_cast<const Event*>(point.get())->get());
+    if (code != cudaErrorNotReady) VITRINE_GPU_CHECK(code);
+    return code == cudaSuccess;
+  }
+  std::shared_ptr<void> timed_point() override {
+    auto event = std::make_shared<Event>(Event::make(/*timed=*/true));
+    VITRINE_GPU_CHECK(cudaEventRecord(event->get(), gpu::stream()));
+    return event;
+  }
+  int64_t elapsed_ns(const std::shared_ptr<void>& from, const std::shared_ptr<void>& to) override {
+    float ms = 0;
+    VITRINE_GPU_CHECK(cudaEventElapsedTime(&ms,
+                                           static_cast<const Event*>(from.get())->get(),
+                                           static_cast<const Event*>(to.get())->get()));
+    return static_cast<int64_t>(static_cast<double>(ms) * 1e6);
+  }
   void waiting_begins() override { stamp(); }
   void waiting_ends() override { stamp(); }
   int64_t take_waited_ns() override {

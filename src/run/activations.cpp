@@ -36,24 +36,34 @@ TensorView Activations::value(int e, int micro) const {
       it == values_.end() ? nullptr : it->second.buffer.data(), edge.type.shape, edge.type.dtype};
 }
 
-void Activations::set_batch(int e, int micro, const TensorView& tensor) {
+Buffer Activations::copy_batch(int e, const TensorView& tensor) const {
   const Edge& edge = graph_.edges[static_cast<size_t>(e)];
   if (!(edge.type.shape == tensor.shape)) {
     throw ShapeError(edge.name + ": the model was built for " + edge.type.shape.str() +
                      ", the batch is " + tensor.shape.str());
   }
-  if (readers_[static_cast<size_t>(e)] == 0 && !held_[static_cast<size_t>(e)]) return;
-  const TensorView target = write_value(e, micro);
+  if (readers_[static_cast<size_t>(e)] == 0 && !held_[static_cast<size_t>(e)]) return {};
+  const auto bytes = static_cast<size_t>(edge.type.bytes());
+  Buffer copy(ledger_, MemoryCategory::kActivations, edge.name, bytes);
   Device& device = ledger_.device();
-  if (target.dtype == tensor.dtype) {
-    device.upload(target.data, tensor.data, target.bytes());
+  const DType dtype = edge.type.dtype;
+  if (dtype == tensor.dtype) {
+    device.upload(copy.data(), tensor.data, bytes);
   } else if (device.is_host()) {
-    convert(target.dtype, target.data, tensor.dtype, tensor.data, target.elements());
+    convert(dtype, copy.data(), tensor.dtype, tensor.data, tensor.elements());
   } else {
     const Buffer given(ledger_, MemoryCategory::kStaging, edge.name, tensor.bytes());
     device.upload(given.data(), tensor.data, tensor.bytes());
-    device.convert(target.dtype, target.data, tensor.dtype, given.data(), target.elements());
+    device.convert(dtype, copy.data(), tensor.dtype, given.data(), tensor.elements());
   }
+  return copy;
+}
+
+void Activations::set_batch(int e, int micro, Buffer copy) {
+  const std::lock_guard lock(mutex_);
+  Held& held = values_[{e, micro}];
+  held.buffer = std::move(copy);
+  held.readers = readers_[static_cast<size_t>(e)];
 }
 
 void Activations::done_with_value(int e, int micro) {

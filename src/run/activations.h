@@ -29,8 +29,10 @@ class Activations {
   // The value of an edge: allocated by the first write_value of a micro-batch.
   TensorView write_value(int edge, int micro);
   TensorView value(int edge, int micro) const;
-  // A batch tensor is copied in (and converted to the edge's dtype).
-  void set_batch(int edge, int micro, const TensorView& tensor);
+  // A copy of a batch tensor for this edge, converted to its dtype, made in the calling thread's
+  // lane; empty where nobody reads it. Throws ShapeError.
+  Buffer copy_batch(int edge, const TensorView& tensor) const;
+  void set_batch(int edge, int micro, Buffer copy);
   // One reader less; frees at zero. Results are held until clear().
   void done_with_value(int edge, int micro);
   // Frees a value just written that nobody here reads.

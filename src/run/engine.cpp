@@ -259,14 +259,9 @@ void Engine::follow_recorder(Runner& runner) {
   if (!recorder_ || ledger_.device().is_host()) return;
   if (recorder_->recording() && no_gpu_trace_.empty()) {
     if (gpu_trace_ && gpu_trace_warm_ && recorder_->active()) {
-      try {
-        gpu_trace_->stop();
-      } catch (const DeviceError& error) {
-        no_gpu_trace_ = error.what();
-      }
-      gpu_trace_.reset();
+      gpu_trace_->forget();
+      gpu_trace_warm_ = false;
     }
-    if (!no_gpu_trace_.empty()) return runner.set_gpu_trace(nullptr);
     if (!gpu_trace_) {
       gpu_trace_ = GpuTrace::start(no_gpu_trace_);
       gpu_trace_warm_ = !recorder_->active();
@@ -296,7 +291,8 @@ void Engine::add_gpu_records(RankTimeline& timeline) {
 StepReport Engine::train_step(const std::function<BatchViews(int)>& batch,
                               int variant,
                               double progress,
-                              double own_progress) {
+                              double own_progress,
+                              bool next_too) {
   if (phase_ != Phase::kReady || micro_ != 0) {
     throw ConfigError(
         "train_step was called in the middle of a step: finish forward, backward and step "
@@ -304,6 +300,8 @@ StepReport Engine::train_step(const std::function<BatchViews(int)>& batch,
   }
   StepInput input = make_input(progress);
   input.batch = batch;
+  input.may_ask_ahead = true;
+  input.may_ask_next = next_too;
   input.progress = own_progress;
   Runner& run = runner(variant);
   follow_recorder(run);

@@ -68,10 +68,13 @@ class Engine {
   // ------------------------------------------------------------------------ `progress` in [0, 1],
   // equal on all ranks, drives schedules of runs bounded by time. `own_progress` is what this
   // rank's clock says now; rank 0's comes back in the report, for the next step.
+  // A GPU's engine may ask for micro-batch i + 1 while it works on i; with `next_too` also for
+  // i = accumulation, the first micro-batch of the step after this one.
   StepReport train_step(const std::function<BatchViews(int micro)>& batch,
                         int variant = 0,
                         double progress = 0,
-                        double own_progress = 0);
+                        double own_progress = 0,
+                        bool next_too = false);
 
   // Forward of one micro-batch without gradients.
   EvalReport evaluate(const BatchViews& batch, int variant = 0);

@@ -158,8 +158,9 @@ void Runner::begin(const StepInput& input) {
   activations_.clear();
   input_ = input;
   output_ = {};
-  execution_.math->begin();
   begin_ns_ = now_ns();
+  begin_point_ = execution_.device->timed_point();
+  execution_.math->begin();
   batch_loaded_.assign(static_cast<size_t>(strategy_.accumulation), false);
   next_compute_ = 0;
   if (training_) store_.begin_step();
@@ -204,8 +205,13 @@ StepOutput Runner::finish() {
   for (int i = 0; i < static_cast<int>(schedule_.actions.size()); ++i)
     everything.waits.push_back(i);
   wait_for(everything);
+  const std::shared_ptr<void> end_point = execution_.device->timed_point();
   try {
+    if (input_.may_ask_ahead && input_.may_ask_next) {
+      load_ahead(static_cast<int>(strategy_.accumulation), compute_lane_);
+    }
     conclude();
+    output_.device_ns = execution_.device->elapsed_ns(begin_point_, end_point);
   } catch (...) {
     fail(std::current_exception());
     throw;

@@ -36,6 +36,10 @@ struct StepInput {
   // Called on the compute lane before a micro-batch's first forward; its views are copied at
   // once, so they need to be valid only until the next call.
   std::function<BatchViews(int micro)> batch;
+  // On a GPU it may then be called for the micro-batch after the one at work as well, so that its
+  // copy runs beside the kernels; and with may_ask_next for micro = accumulation, which is the next
+  // step's first. What such an early call throws is left: the batch is asked for again when due.
+  bool may_ask_ahead = false, may_ask_next = false;
 };
 
 struct StepOutput {
@@ -46,6 +50,8 @@ struct StepOutput {
   int64_t exposed_comm_ns = 0;  // compute lane waiting for communication
   int64_t data_wait_ns = 0;
   int64_t duration_ns = 0;
+  // From the first to the last work in the compute lane, by the device's own clock; 0 on the host.
+  int64_t device_ns = 0;
 };
 
 class Runner {
@@ -108,7 +114,10 @@ class Runner {
   void run_backward(const Action& action, int32_t lane);
   void run_transfer(const Action& action, int32_t lane);
   void run_norm(const Action& action, int32_t lane);
+  using BatchCopy = std::vector<std::pair<int, Buffer>>;  // by edge
+  BatchCopy copy_batch(int micro, bool ahead, int32_t lane);
   void load_batch(int micro, int32_t lane);
+  void load_ahead(int micro, int32_t lane);  // micro = accumulation: the next step's first
   void bind_ports(int block,
                   int micro,
                   bool backward,
@@ -156,7 +165,15 @@ class Runner {
   StepInput input_;
   StepOutput output_;
   int64_t begin_ns_ = 0;
+  std::shared_ptr<void> begin_point_;
   std::vector<bool> batch_loaded_;
+  struct Ahead {
+    int64_t step = -1;
+    int micro = -1;
+    BatchCopy copies;
+    std::shared_ptr<void> there;  // the point at which they are on the device
+  };
+  Ahead ahead_;
 };
 
 }  // namespace vitrine

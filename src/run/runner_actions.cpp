@@ -110,28 +110,6 @@ void Runner::sample_memory() {
     recorder_->memory_sample(now_ns(), ledger_.by_category());
 }
 
-void Runner::load_batch(int micro, int32_t lane) {
-  const auto m = static_cast<size_t>(micro);
-  if (batch_loaded_[m]) return;
-  batch_loaded_[m] = true;
-  const int64_t start = now_ns();
-  const BatchViews views = input_.batch(micro);
-  const int64_t waited = now_ns() - start;
-  output_.data_wait_ns += waited;
-  Action action;
-  action.micro_batch = micro;
-  record(action, SpanKind::kData, names_->data, lane, start);
-  for (size_t e = 0; e < graph_.edges.size(); ++e) {
-    if (graph_.edges[e].producer >= 0) continue;
-    const std::string name = graph_.edges[e].name.substr(6);
-    const auto it =
-        std::find_if(views.begin(), views.end(), [&](auto& view) { return view.first == name; });
-    if (it == views.end())
-      throw ConfigError("the data has no \"" + name + "\", which the model reads");
-    activations_.set_batch(static_cast<int>(e), micro, it->second);
-  }
-}
-
 void Runner::bind_ports(int block,
                         int micro,
                         bool backward,
@@ -184,6 +162,7 @@ void Runner::run_forward(const Action& action, int32_t lane) {
 }
 
 void Runner::run_backward(const Action& action, int32_t lane) {
+  if (input_.may_ask_ahead) load_ahead(action.micro_batch + 1, lane);
   const int64_t start = now_ns();
   const GraphBlock& block = graph_.blocks[static_cast<size_t>(action.block)];
   const Tape& tape = *block.tape;

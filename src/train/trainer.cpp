@@ -215,7 +215,8 @@ class Trainer {
     std::shared_ptr<const Batch> batch;
     const StepReport report = engine_->train_step(
         [&](int micro) {
-          batch = loader_->next(step, micro);
+          const auto count = static_cast<int>(config_.strategy.accumulation);
+          batch = loader_->next(step + micro / count, micro % count);
           BatchViews views;
           for (const FieldSpec& field : batch->fields())
             views.emplace_back(field.name, batch->view(field.name));
@@ -223,7 +224,8 @@ class Trainer {
         },
         variant_of_.at(unroll),
         progress,
-        own_progress(began));
+        own_progress(began),
+        /*next_too=*/step + 1 < config_.train.steps || config_.train.steps == 0);
     if (recorder_ && recorder_->end_step()) write_trace();
     return report;
   }

@@ -125,12 +125,22 @@ class Trainee {
     return batch;
   }
 
+  // The engine may ask for the next step's first micro-batch as well; `refuse_early` fails then.
+  void ask_ahead(bool refuse_early) { ahead_ = true, refuse_early_ = refuse_early; }
+  int asked_early() const { return asked_early_; }
+
   StepReport step() {
     OwnedBatch now;
-    return engine_->train_step([&](int micro) -> BatchViews {
-      now = batch(engine_->steps_done() * engine_->strategy().accumulation + micro);
+    const auto batch_of = [&](int micro) -> BatchViews {
+      const int64_t count = engine_->strategy().accumulation;
+      if (micro == count) {
+        ++asked_early_;
+        if (refuse_early_) throw ConfigError("not made yet");
+      }
+      now = batch(engine_->steps_done() * count + micro);
       return now.views;
-    });
+    };
+    return engine_->train_step(batch_of, 0, 0, 0, ahead_);
   }
 
   Trained train(int steps) {
@@ -149,6 +159,8 @@ class Trainee {
   int64_t ids_;
   BatchTypes types_;
   float poison_ = 0;
+  bool ahead_ = false, refuse_early_ = false;
+  int asked_early_ = 0;
   std::unique_ptr<Engine> engine_;
 };
 
@@ -265,6 +277,16 @@ TEST_P(GpuEngine, EvaluatesWithoutAChangeToTraining) {
   watched.train(1);
   watched.engine().evaluate(batch.views);
   EXPECT_TRUE(watched.train(2) == plain.train(2));
+}
+
+TEST_P(GpuEngine, AsksAheadForTheSameBatches) {
+  const Trained due = Trainee(GetParam(), gpu_now(), strategy_of()).train(4);
+  for (const bool refuse : {false, true}) {
+    Trainee early(GetParam(), gpu_now(), strategy_of());
+    early.ask_ahead(refuse);
+    EXPECT_TRUE(early.train(4) == due) << refuse;
+    EXPECT_EQ(early.asked_early(), 4);
+  }
 }
 
 TEST_P(GpuEngine, RecomputesBitwise) {
