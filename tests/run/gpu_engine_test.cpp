@@ -83,7 +83,8 @@ class Trainee {
   Trainee(const Subject& subject,
           const Execution& execution,
           const Strategy& strategy,
-          int64_t max_bad_steps = 20)
+          int64_t max_bad_steps = 20,
+          double loss_scale = 1024)
       : ids_(subject.ids) {
     Built built = build(subject);
     types_ = built.batch;
@@ -93,6 +94,7 @@ class Trainee {
     options.optimizer.lr = kLearningRate;
     options.schedule.shape = LearningRateSchedule::Shape::kConstant;
     options.max_bad_steps = max_bad_steps;
+    options.scaler.scale = loss_scale;
     engine_ = initialize(std::move(built.model), types_, options);
   }
 
@@ -219,6 +221,26 @@ TEST_P(GpuEngine, FollowsF32LooselyInBf16) {
     }
     EXPECT_NE(half.losses, full.losses);
   }
+}
+
+TEST_P(GpuEngine, ScalesLossesInF16) {
+  Strategy strategy = strategy_of(DType::kF16);
+  strategy.gradient_dtype = DType::kF16;
+  const Trained full = Trainee(GetParam(), gpu_now(), strategy_of()).train(10);
+  const Trained half = Trainee(GetParam(), gpu_now(), strategy).train(10);
+  for (size_t i = 0; i < full.losses.size(); ++i) {
+    EXPECT_NEAR(half.losses[i] / full.losses[i], 1, test::kBf16Loss) << "step " << i;
+  }
+  // The first gradients cannot be fp16 numbers: skipped, and nothing changes, until the scale fits.
+  Trainee high(GetParam(), gpu_now(), strategy, 20, 0x1p40);
+  const Parameters start = parameters_of(high.engine());
+  int skipped = 0;
+  while (high.step().skipped) {
+    ASSERT_LT(++skipped, 50);
+    ASSERT_TRUE(parameters_of(high.engine()) == start);
+  }
+  EXPECT_GE(skipped, 3);
+  EXPECT_FALSE(parameters_of(high.engine()) == start);
 }
 
 TEST_P(GpuEngine, ResumesBitwise) {
