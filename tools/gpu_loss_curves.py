@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Loss curves of the tiny decoder and the tiny world model on CPU and GPUs, compared step by step.
 
-  tools/gpu_loss_curves.py [--vitrine PATH] [--gpus 1|2] [--steps 200] [--only decoder|world] [--folder FOLDER]
+  tools/gpu_loss_curves.py [--vitrine PATH] [--gpus 1|2] [--steps 200] [--only decoder|world|untied] [--folder FOLDER]
 
 Every run sees the same samples from the same starting values: f32 on the CPU, f32 and bf16 on one GPU, and with --gpus 2
-f32 at ZeRO stages 0 to 3. Fails when an f32 curve leaves the CPU's by more than 1e-4 of it, when bf16 ends more than 2 %
-away, or when losses or gradient norms of the stages differ in any digit. FOLDER keeps the runs and curves.json.
+f32 at ZeRO stages 0 to 3, and a decoder with embeddings of its own for each end (untied) as a pipeline of two stages.
+Fails when an f32 curve leaves the CPU's by more than 1e-4 of it, when bf16 ends more than 2 % away, or when losses or
+gradient norms of the ZeRO stages differ in any digit. FOLDER keeps the runs and curves.json.
 """
 import argparse
 import concurrent.futures
@@ -46,19 +47,24 @@ class Failed(Exception):
 class Model:
     def __init__(self, name, folder, steps):
         train = {"steps": steps, "warmup_steps": 20, "final_lr_ratio": 0.1, "deterministic": True, "log_every": 50}
-        if name == "decoder":
+        if name != "world":
             self.file, data = "byte_lm.json", {"kind": "tokens", "path": str(folder / "bytes")}
         else:
             self.file, data = "tiny_world.json", {"kind": "frames", "path": str(folder / "balls")}
             train["rollout"] = [{"until": 1.0, "steps": 2}]
         self.name = name
         self.keys = {"data": data, "train": train, "optimizer.params.lr": 3e-4}
+        if name == "untied":
+            self.keys["model.tied_embeddings"] = False
 
 
-def curve(vitrine, folder, model, label, device, ranks=1, stage=0, bf16=False):
+def curve(vitrine, folder, model, label, device, ranks=1, stage=0, bf16=False, pipeline=1):
     """Trains and returns (losses, gradient norms)."""
     run = folder / f"{model.name}-{label}"
     keys = {**model.keys, "zero_optimization.stage": stage, "train_batch_size": 8, "train_micro_batch_size_per_gpu": 8 // ranks}
+    if pipeline > 1:
+        keys["gradient_accumulation_steps"] = pipeline
+        keys["mesh"] = {"data": ranks // pipeline, "pipeline": pipeline}
     if bf16:
         keys["bf16"] = {"enabled": True}
     command = [vitrine, "train", ROOT / "examples" / model.file, "--device", device, "--run", run, "--json", "--quiet"]
@@ -120,7 +126,7 @@ def main():
     parser.add_argument("--vitrine", default=str(ROOT / "build/bin/vitrine"))
     parser.add_argument("--gpus", type=int, choices=[0, 1, 2], default=1, help="0: the CPU in all places, to check this script")
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--only", choices=["decoder", "world"])
+    parser.add_argument("--only", choices=["decoder", "world", "untied"])
     parser.add_argument("--folder", type=pathlib.Path)
     args = parser.parse_args()
     folder = (args.folder or pathlib.Path(tempfile.mkdtemp(prefix="loss-curves-"))).resolve()
@@ -128,7 +134,8 @@ def main():
     make_data(args.vitrine, folder)
     gpu = "gpu" if args.gpus else "cpu"
     missed, everything = 0, {}
-    models = [Model(name, folder, args.steps) for name in ("decoder", "world") if args.only in (None, name)]
+    models = [Model(name, folder, args.steps) for name in ("decoder", "world", "untied")
+              if args.only in (None, name) and (name != "untied" or args.gpus != 1)]
     # The CPU's runs go on beside the GPUs'.
     with concurrent.futures.ThreadPoolExecutor(1) as beside:
         slow = {m.name: beside.submit(curve, args.vitrine, folder, m, "cpu-f32", "cpu") for m in models}
@@ -136,6 +143,8 @@ def main():
             runs = [("gpu-f32", {}), ("gpu-bf16", {"bf16": True})]
             if args.gpus != 1:
                 runs += [(f"gpu2-zero{stage}", {"ranks": 2, "stage": stage}) for stage in range(4)]
+            if model.name == "untied":
+                runs = [("gpu2-pipeline", {"ranks": 2, "pipeline": 2})]
             curves = {label: curve(args.vitrine, folder, model, label, gpu, **how) for label, how in runs}
             curves = {"cpu-f32": slow[model.name].result(), **curves}
             missed += check(model.name, curves)
