@@ -300,7 +300,6 @@ StepReport Engine::train_step(const std::function<BatchViews(int)>& batch,
   }
   StepInput input = make_input(progress);
   input.batch = batch;
-  input.may_ask_ahead = true;
   input.may_ask_next = next_too;
   input.progress = own_progress;
   Runner& run = runner(variant);

@@ -68,8 +68,8 @@ class Engine {
   // ------------------------------------------------------------------------ `progress` in [0, 1],
   // equal on all ranks, drives schedules of runs bounded by time. `own_progress` is what this
   // rank's clock says now; rank 0's comes back in the report, for the next step.
-  // A GPU's engine may ask for micro-batch i + 1 while it works on i; with `next_too` also for
-  // i = accumulation, the first micro-batch of the step after this one.
+  // With `next_too` a GPU's engine also asks for micro = accumulation, the first micro-batch of the
+  // step after this one, and copies it while the GPU works on this.
   StepReport train_step(const std::function<BatchViews(int micro)>& batch,
                         int variant = 0,
                         double progress = 0,

@@ -207,9 +207,7 @@ StepOutput Runner::finish() {
   wait_for(everything);
   const std::shared_ptr<void> end_point = execution_.device->timed_point();
   try {
-    if (input_.may_ask_ahead && input_.may_ask_next) {
-      load_ahead(static_cast<int>(strategy_.accumulation), compute_lane_);
-    }
+    load_next(compute_lane_);
     conclude();
     output_.device_ns = execution_.device->elapsed_ns(begin_point_, end_point);
   } catch (...) {

@@ -36,10 +36,10 @@ struct StepInput {
   // Called on the compute lane before a micro-batch's first forward; its views are copied at
   // once, so they need to be valid only until the next call.
   std::function<BatchViews(int micro)> batch;
-  // On a GPU it may then be called for the micro-batch after the one at work as well, so that its
-  // copy runs beside the kernels; and with may_ask_next for micro = accumulation, which is the next
-  // step's first. What such an early call throws is left: the batch is asked for again when due.
-  bool may_ask_ahead = false, may_ask_next = false;
+  // On a GPU it may also be called for micro = accumulation, the next step's first micro-batch,
+  // once all of this step is issued. What such an early call throws is left: the batch is asked for
+  // again when it is due.
+  bool may_ask_next = false;
 };
 
 struct StepOutput {
@@ -114,10 +114,13 @@ class Runner {
   void run_backward(const Action& action, int32_t lane);
   void run_transfer(const Action& action, int32_t lane);
   void run_norm(const Action& action, int32_t lane);
-  using BatchCopy = std::vector<std::pair<int, Buffer>>;  // by edge
-  BatchCopy copy_batch(int micro, bool ahead, int32_t lane);
+  struct BatchCopy {
+    std::vector<std::pair<int, Buffer>> values;  // by edge
+    std::shared_ptr<void> there;                 // the point at which they are on the device
+  };
+  BatchCopy copy_batch(int micro, int32_t lane);
   void load_batch(int micro, int32_t lane);
-  void load_ahead(int micro, int32_t lane);  // micro = accumulation: the next step's first
+  void load_next(int32_t lane);
   void bind_ports(int block,
                   int micro,
                   bool backward,
@@ -167,13 +170,8 @@ class Runner {
   int64_t begin_ns_ = 0;
   std::shared_ptr<void> begin_point_;
   std::vector<bool> batch_loaded_;
-  struct Ahead {
-    int64_t step = -1;
-    int micro = -1;
-    BatchCopy copies;
-    std::shared_ptr<void> there;  // the point at which they are on the device
-  };
-  Ahead ahead_;
+  BatchCopy next_;  // the first of step next_of_
+  int64_t next_of_ = -1;
 };
 
 }  // namespace vitrine

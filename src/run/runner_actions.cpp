@@ -162,7 +162,6 @@ void Runner::run_forward(const Action& action, int32_t lane) {
 }
 
 void Runner::run_backward(const Action& action, int32_t lane) {
-  if (input_.may_ask_ahead) load_ahead(action.micro_batch + 1, lane);
   const int64_t start = now_ns();
   const GraphBlock& block = graph_.blocks[static_cast<size_t>(action.block)];
   const Tape& tape = *block.tape;
