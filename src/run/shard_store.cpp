@@ -72,18 +72,18 @@ void ShardStore::initialise(int u) {
     for (int64_t from = first; from < last; from += kTile) {
       const int64_t to = std::min(last, from + kTile), count = to - from;
       values.resize(static_cast<size_t>(count));
+      converted.resize(compute_bytes(count));
       constexpr int64_t kGrain = 4096;
       parallel_for((count + kGrain - 1) / kGrain, 4, [&](int64_t a, int64_t b) {
-        const int64_t at = a * kGrain;
-        initial_values(p.init,
-                       seed_,
-                       p.name,
-                       from - p.offset + at,
-                       std::min(count, b * kGrain) - at,
-                       values.data() + at);
+        const int64_t at = a * kGrain, piece = std::min(count, b * kGrain) - at;
+        float* made = values.data() + at;
+        initial_values(p.init, seed_, p.name, from - p.offset + at, piece, made);
+        convert(strategy_.compute_dtype,
+                bytes_at(converted.data(), compute_bytes(at)),
+                DType::kF32,
+                made,
+                piece);
       });
-      converted.resize(compute_bytes(count));
-      convert(strategy_.compute_dtype, converted.data(), DType::kF32, values.data(), count);
       device().upload(bytes_at(slot.parameters.data(), compute_bytes(from - begin)),
                       converted.data(),
                       converted.size());
