@@ -11,7 +11,8 @@
 
 namespace vitrine::gpu {
 
-constexpr int kMostStages = 4;
+// More read ahead of what is written: slower at the ends, measured.
+constexpr int kStages = 2;
 
 // 16 bytes, both sides aligned to them.
 __device__ __forceinline__ void copy_ahead(uint4* to, const void* from) {
@@ -29,12 +30,10 @@ __device__ __forceinline__ void end_stage() {
 #endif
 }
 
-// Of `stages` (2 to kMostStages) that were ended the oldest is there.
-__device__ __forceinline__ void wait_for_oldest(int stages) {
+// Of kStages that were ended the oldest is there.
+__device__ __forceinline__ void wait_for_oldest() {
 #ifdef VITRINE_GPU_COPIES_AHEAD
-  if (stages == 2) return wait_for_copies_before<1>();
-  if (stages == 3) return wait_for_copies_before<2>();
-  wait_for_copies_before<3>();
+  wait_for_copies_before<kStages - 1>();
 #endif
 }
 

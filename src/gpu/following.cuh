@@ -30,16 +30,16 @@ __device__ __forceinline__ void wait_for_previous() {
 template <typename... Parameters, typename... Arguments>
 void launch_following(const char* what,
                       void (*kernel)(Parameters...),
-                      unsigned blocks,
-                      unsigned threads,
+                      dim3 blocks,
+                      dim3 threads,
                       const Arguments&... arguments) {
 #ifdef VITRINE_GPU_FOLLOWING
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(blocks);
-  config.blockDim = dim3(threads);
+  config.gridDim = blocks;
+  config.blockDim = threads;
   config.stream = stream();
   config.attrs = &attribute;
   config.numAttrs = limits().major >= 9 ? 1 : 0;

@@ -8,6 +8,7 @@
 // can be long (padding), so the sorted list is cut into chunks: a run inside a chunk is finished
 // there, the ends of runs across chunks are left in scratch and joined in order after.
 #include "gpu/fault.h"
+#include "gpu/following.cuh"
 #include "ops/gpu/embedding_sort.h"
 #include "ops/gpu/rows.cuh"
 #include "ops/gpu/rows.h"
@@ -18,7 +19,6 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kAtOnce = 4;
 constexpr int kChunk = 16;  // sorted places a block
-constexpr int kAhead = 8;   // rows of a chunk in flight
 
 // The id, or 0 with a note of the first fault.
 __device__ __forceinline__ int32_t
@@ -78,38 +78,38 @@ __global__ void __launch_bounds__(kThreads) chunk_sums_kernel(const uint32_t* ke
                                                               int64_t count,
                                                               int64_t width) {
   using W = Wide<T>;
+  wait_for_previous();
   const int64_t column = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * kN;
   if (column >= width) return;
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * kChunk;
   const int64_t end = begin + kChunk < count ? begin + kChunk : count;
   bool from_before = joined(keys, begin, count);
   W sum[kN] = {};
-  for (int64_t i = begin; i < end; i += kAhead) {
-    Vec<T, kN> row[kAhead];
+  Vec<T, kN> row[kChunk];
 #pragma unroll
-    for (int u = 0; u < kAhead; ++u) {
-      if (i + u < end) row[u] = load<kN>(dy + places[i + u] * width + column);
+  for (int u = 0; u < kChunk; ++u) {
+    if (begin + u < end) row[u] = load_once<kN>(dy + places[begin + u] * width + column);
+  }
+#pragma unroll
+  for (int u = 0; u < kChunk; ++u) {
+    const int64_t at = begin + u;
+    if (at >= end) continue;
+    stay_packed(row[u]);
+#pragma unroll
+    for (int j = 0; j < kN; ++j) sum[j] += to_wide(row[u].v[j]);
+    const bool goes_on = joined(keys, at + 1, count);
+    if (goes_on && at + 1 < end) continue;
+    if (from_before || goes_on) {
+      W* to =
+          ends + (static_cast<int64_t>(blockIdx.x) * 2 + (from_before ? 0 : 1)) * width + column;
+#pragma unroll
+      for (int j = 0; j < kN; ++j) to[j] = sum[j];
+    } else {
+      dtable.put(keys[at] * width + column, sum);
     }
+    from_before = false;
 #pragma unroll
-    for (int u = 0; u < kAhead; ++u) {
-      const int64_t at = i + u;
-      if (at >= end) continue;
-#pragma unroll
-      for (int j = 0; j < kN; ++j) sum[j] += to_wide(row[u].v[j]);
-      const bool goes_on = joined(keys, at + 1, count);
-      if (goes_on && at + 1 < end) continue;
-      if (from_before || goes_on) {
-        W* to =
-            ends + (static_cast<int64_t>(blockIdx.x) * 2 + (from_before ? 0 : 1)) * width + column;
-#pragma unroll
-        for (int j = 0; j < kN; ++j) to[j] = sum[j];
-      } else {
-        dtable.put(keys[at] * width + column, sum);
-      }
-      from_before = false;
-#pragma unroll
-      for (int j = 0; j < kN; ++j) sum[j] = 0;
-    }
+    for (int j = 0; j < kN; ++j) sum[j] = 0;
   }
 }
 
@@ -118,21 +118,22 @@ __global__ void __launch_bounds__(kThreads) chunk_sums_kernel(const uint32_t* ke
 template <typename T>
 __global__ void __launch_bounds__(kThreads) join_kernel(
     const uint32_t* keys, const Wide<T>* ends, GradientTo<T> dtable, int64_t count, int64_t width) {
+  wait_for_previous();
   const int64_t chunk = blockIdx.x, last = (chunk + 1) * kChunk - 1;
   if (!joined(keys, last + 1, count)) return;
   // The run of the last place must have begun in this chunk.
   if (keys[chunk * kChunk] == keys[last] && joined(keys, chunk * kChunk, count)) return;
-  const int64_t column = static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x;
-  if (column >= width) return;
   int64_t until = chunk + 1;  // the chunk where the run ends
   while (keys[min((until + 1) * kChunk, count) - 1] == keys[last] &&
          joined(keys, (until + 1) * kChunk, count)) {
     ++until;
   }
-  Wide<T> sum[1] = {ends[(chunk * 2 + 1) * width + column]};
+  for (int64_t column = threadIdx.x; column < width; column += kThreads) {
+    Wide<T> sum[1] = {ends[(chunk * 2 + 1) * width + column]};
 #pragma unroll 8
-  for (int64_t c = chunk + 1; c <= until; ++c) sum[0] += ends[c * 2 * width + column];
-  dtable.put(keys[last] * width + column, sum);
+    for (int64_t c = chunk + 1; c <= until; ++c) sum[0] += ends[c * 2 * width + column];
+    dtable.put(keys[last] * width + column, sum);
+  }
 }
 
 template <typename T, int kN>
@@ -147,21 +148,28 @@ void sum_runs(const uint32_t* keys,
   const int64_t vectors = width / kN;
   const int threads = static_cast<int>(
       vectors >= kThreads ? kThreads : (vectors + VITRINE_WARP - 1) / VITRINE_WARP * VITRINE_WARP);
-  const dim3 grid(chunks, static_cast<unsigned>((vectors + threads - 1) / threads));
-  chunk_sums_kernel<T, kN>
-      <<<grid, threads, 0, stream()>>>(keys,
-                                       places,
-                                       dy.as<const T>(),
-                                       gradient_to<T>(dtable, dy.dtype, "embedding"),
-                                       ends,
-                                       count,
-                                       width);
-  VITRINE_GPU_LAUNCHED("embedding backward");
+  const GradientTo<T> to = gradient_to<T>(dtable, dy.dtype, "embedding");
+  launch_following("embedding backward",
+                   chunk_sums_kernel<T, kN>,
+                   dim3(chunks, static_cast<unsigned>((vectors + threads - 1) / threads)),
+                   static_cast<unsigned>(threads),
+                   keys,
+                   places,
+                   dy.as<const T>(),
+                   to,
+                   ends,
+                   count,
+                   width);
   if (chunks == 1) return;
-  const dim3 join_grid(chunks - 1, static_cast<unsigned>((width + kThreads - 1) / kThreads));
-  join_kernel<T><<<join_grid, kThreads, 0, stream()>>>(
-      keys, ends, gradient_to<T>(dtable, dy.dtype, "embedding"), count, width);
-  VITRINE_GPU_LAUNCHED("embedding backward's joins");
+  launch_following("embedding backward's joins",
+                   join_kernel<T>,
+                   chunks - 1,
+                   kThreads,
+                   keys,
+                   ends,
+                   to,
+                   count,
+                   width);
 }
 
 void embedding_forward(const OpCall& call) {

@@ -7,7 +7,7 @@
 // Bytes an element: 3 storage sizes (x, dy, dx), with a pending add 4 or 5 (d sum, and both
 // d residual and d delta where both are wanted): [16384, 1536] bf16 is 151 MB, 36 us at 4.17 TB/s,
 // or 252 MB, 60 us. About 15 operations an element, 12 us. A warp takes a row, or a team of warps a
-// wide one, and brings it into shared memory while two or three rows before it are reduced. Blocks
+// wide one, and brings it into shared memory while the row before it is reduced. Blocks
 // stay: sums of the parameters' gradients are kept in registers over all rows, and each block ends
 // with one row of them (a megabyte in all, in L2), which a second kernel adds in the blocks' order.
 #pragma once
@@ -18,6 +18,7 @@
 #include "gpu/following.cuh"
 #include "ops/gpu/column_sums.cuh"
 #include "ops/gpu/norm.h"
+#include "ops/gpu/put_once.cuh"
 
 namespace vitrine::gpu::norm_rows {
 
@@ -78,7 +79,7 @@ __device__ __forceinline__ void team_sums(
 // A team of `team` warps (1 unless kTeams) a row, kPieces vectors of it a lane.
 template <typename T, int kPieces, bool kTeams, bool kPending, bool kCentred>
 __global__ void __launch_bounds__(kThreads, blocks_of(kPieces))
-    norm_backward_kernel(const Args<T> a, int stages, int team) {
+    norm_backward_kernel(const Args<T> a, int team) {
   constexpr int kN = 16 / sizeof(T), kSums = kCentred ? 2 : 1, kTensors = kPending ? 3 : 2;
   extern __shared__ uint4 ring[];
   __shared__ float2 shared[2][kWarps];
@@ -119,19 +120,19 @@ __global__ void __launch_bounds__(kThreads, blocks_of(kPieces))
 #pragma unroll
   for (int t = 1; t < kTensors; ++t) {
     if (source[t]) continue;
-    for (int k = 0; k < stages * kPieces; ++k) *place(k / kPieces, t, k % kPieces) = uint4{};
+    for (int k = 0; k < kStages * kPieces; ++k) *place(k / kPieces, t, k % kPieces) = uint4{};
   }
   const int64_t stride = static_cast<int64_t>(gridDim.x) * teams;
   const int64_t base = static_cast<int64_t>(blockIdx.x) * teams, own = warp / team;
-  for (int s = 0; s < stages; ++s) fetch(base + own + s * stride, s);
+  for (int s = 0; s < kStages; ++s) fetch(base + own + s * stride, s);
   Statistics<T> next = statistics_of<kCentred>(a, base + own);
   float sums[kSums][kPieces][kN] = {};
-  int stage = 0, turn = 0;
+  int stage = 0;
   // Teams meet at a barrier, so that all of a block go as many rounds.
   for (int64_t row = base + own; row - (kTeams ? own : 0) < a.rows; row += stride) {
     const Statistics<T> s = next;
     next = statistics_of<kCentred>(a, row + stride);
-    wait_for_oldest(stages);
+    wait_for_oldest();
     const bool there = !kTeams || row < a.rows;
     float g_mean = 0, gn_mean = 0;
 #pragma unroll
@@ -152,7 +153,7 @@ __global__ void __launch_bounds__(kThreads, blocks_of(kPieces))
     }
     if constexpr (kCentred) g_mean = warp_sum(g_mean);
     gn_mean = warp_sum(gn_mean);
-    if constexpr (kTeams) team_sums(g_mean, gn_mean, shared, turn, team);
+    if constexpr (kTeams) team_sums(g_mean, gn_mean, shared, stage, team);
     g_mean /= count;
     gn_mean /= count;
 #pragma unroll
@@ -172,12 +173,11 @@ __global__ void __launch_bounds__(kThreads, blocks_of(kPieces))
         if constexpr (kPending) dx[j] += to_wide(dsum.v[j]);
       }
       const int64_t at = row * a.width + i * kN;
-      a.dx.put(at, dx);
-      if constexpr (kPending) a.dx_again.put(at, dx);
+      put_once(a.dx, at, dx);
+      if constexpr (kPending) put_once(a.dx_again, at, dx);
     }
-    fetch(row + stages * stride, stage);
-    stage = stage + 1 == stages ? 0 : stage + 1;
-    turn ^= 1;
+    fetch(row + kStages * stride, stage);
+    stage ^= 1;
   }
   if (a.partial == nullptr) return;
   let_next_begin();
@@ -264,17 +264,15 @@ int64_t launch(Args<T>& a, int team, bool parameters) {
   const auto kernel = norm_backward_kernel<T, kPieces, kTeams, kPending, kCentred>;
   constexpr size_t kStage = size_t{16} * (kPending ? 3 : 2) * kPieces * kThreads;
   constexpr int kBlocks = blocks_of(kPieces);
-  const size_t room = limits().shared_bytes_a_block / kBlocks - kBlockOverhead;
-  const int stages = static_cast<int>(std::min<size_t>(room / kStage, kMostStages));
-  if (stages < 2) return 0;
-  const size_t bytes = static_cast<size_t>(stages) * kStage;
+  constexpr size_t kBytes = kStages * kStage;
+  if (kBytes + kBlockOverhead > limits().shared_bytes_a_block / kBlocks) return 0;
   VITRINE_GPU_CHECK(cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes)));
   const int64_t teams = kWarps / team;
   const int64_t blocks = std::min<int64_t>(static_cast<int64_t>(limits().multiprocessors) * kBlocks,
                                            (a.rows + teams - 1) / teams);
   give_partial(a, blocks, static_cast<int64_t>(kCentred ? 2 : 1) * a.width, parameters);
-  kernel<<<static_cast<unsigned>(blocks), kThreads, bytes, stream()>>>(a, stages, team);
+  kernel<<<static_cast<unsigned>(blocks), kThreads, kBytes, stream()>>>(a, team);
   VITRINE_GPU_LAUNCHED("norm backward");
   return blocks;
 }

@@ -1,15 +1,17 @@
 // qk_norm of heads whose halves are whole vectors of 16 bytes, with and without rotary positions.
 //
 // Bytes an element: 2 storage sizes forward, 3 backward (values 2: x is not read): [16384, 2048]
-// bf16 134 MB and 193 MB, 32 and 46 us at 4.17 TB/s. A thread keeps one place of a row, the same
-// vector of both halves of two neighbouring heads (rotary turns the halves against each other), and
-// goes from row to row, so that divisions, weights and the sums of their gradients stay in
-// registers; the lanes of a head are neighbours. The rows ahead are copied to shared memory.
-// Backward's blocks end with one row of partial sums of both weights' gradients each.
+// bf16 134 MB and 193 MB, 32 and 46 us at 4.17 TB/s. A thread has one place of a row, the same
+// vector of both halves of two neighbouring heads: rotary turns the halves against each other, with
+// angles that are read once for both heads; the lanes of a head are neighbours. Forward takes one
+// row a thread. Backward's blocks stay and go from row to row, so that divisions, weights and the
+// sums of their gradients stay in registers, and the rows ahead are copied to shared memory; each
+// block ends with one row of partial sums of both weights' gradients.
 #include <algorithm>
 
 #include "gpu/copy_ahead.cuh"
 #include "gpu/following.cuh"
+#include "ops/gpu/put_once.cuh"
 #include "ops/gpu/qk_norm.cuh"
 
 namespace vitrine::gpu {
@@ -43,16 +45,15 @@ struct Place {
   bool there;
 
   template <int kLanes, typename T>
-  static __device__ Place of(const QkNorm<T>& a, int lane_width) {
+  static __device__ Place of(const QkNorm<T>& a, const Divisor& pairs, int lane_width) {
     const int lane = static_cast<int>(threadIdx.x) % kLanes;
     const int64_t group = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kLanes;
     const int64_t groups = static_cast<int64_t>(gridDim.x) * (kThreads / kLanes);
-    const int pairs = pairs_of_row(a), of_queries = (a.queries + 1) / kHeads,
-              of_keys = (a.keys + 1) / kHeads;
+    const int of_queries = (a.queries + 1) / kHeads, of_keys = (a.keys + 1) / kHeads;
     Place place;
-    place.step = quotient(groups, int64_t{pairs});
-    place.first_row = quotient(group, int64_t{pairs});
-    int pair = static_cast<int>(group - place.first_row * pairs);
+    place.step = quotient(groups, pairs);
+    place.first_row = quotient(group, pairs);
+    int pair = static_cast<int>(group - place.first_row * pairs.value);
     place.query = pair < of_queries;
     place.value = pair >= of_queries + of_keys;
     int begin = 0, end = a.queries;
@@ -118,77 +119,72 @@ struct Angles {
 };
 
 template <typename T, int kLanes, bool kTurned>
-__global__ void __launch_bounds__(kThreads, kBlocks)
-    qk_norm_kernel(const QkNorm<T> a, int stages, int64_t rounds) {
+__global__ void __launch_bounds__(kThreads, kTurned ? 3 : 4)
+    qk_norm_kernel(const QkNorm<T> a, const Divisor pairs) {
   constexpr int kN = 16 / sizeof(T);
-  extern __shared__ uint4 ring[];
-  const Copies<T, 2 * kHeads> copies{ring};
   const int lane = threadIdx.x % kLanes, first = lane * kN, half = a.d / 2;
-  const Place place = Place::of<kLanes>(a, kN);
-  const int64_t width = int64_t{a.row_heads()} * a.d;
-  const int64_t within = int64_t{place.head} * a.d + first;
+  const Place place = Place::of<kLanes>(a, pairs, kN);
+  const int64_t row = place.first_row;
+  const bool there = place.there && row < a.rows;
+  const int64_t at = (row * a.row_heads() + place.head) * a.d + first;
+  Vec<T, kN> x[kHeads][2];
+#pragma unroll
+  for (int u = 0; u < kHeads; ++u) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      x[u][h] =
+          there && u < place.heads ? load_once<kN>(a.x + at + u * a.d + h * half) : Vec<T, kN>{};
+    }
+  }
   const T* w = place.query ? a.wq : a.wk;
   Vec<T, kN> weight[2] = {};
-  if (place.there) weight[0] = load<kN>(w + first), weight[1] = load<kN>(w + half + first);
-  const float inverse = 1 / static_cast<float>(a.d);
-  const auto fetch = [&](int64_t row, int stage) {
-    if (place.there && row < a.rows) {
-      copies.fetch(stage, 0, a.x + row * width + within, place.heads, a.d);
-    }
-    end_stage();
-  };
-  for (int s = 0; s < stages; ++s) fetch(place.first_row + s * place.step, s);
-  int stage = 0;
-  int64_t row = place.first_row;
-  // Lanes of a warp may have rows of their own, and meet in the sums: all go as many rounds.
-  for (int64_t round = 0; round < rounds; ++round, row += place.step) {
-    const bool there = place.there && row < a.rows;
-    Angles<kN> angles;
-    if constexpr (kTurned) angles.load_of(a, row, first, there && !place.value);
-    wait_for_oldest(stages);
+  if (there) weight[0] = load<kN>(w + first), weight[1] = load<kN>(w + half + first);
+  const bool normed = there && !place.value;
+  Angles<kN> angles;
+  if constexpr (kTurned) angles.load_of(a, row, first, normed);
+  float own = 0;  // the statistic that this lane writes
 #pragma unroll
-    for (int u = 0; u < kHeads; ++u) {
-      const bool given = there && u < place.heads;
-      Vec<T, kN> x[2] = {copies.get(stage, 2 * u, given), copies.get(stage, 2 * u + 1, given)};
-      float square = 0;
+  for (int u = 0; u < kHeads; ++u) {
+    float square = 0;
+#pragma unroll
+    for (int j = 0; j < kN; ++j) {
+      square += to_wide(x[u][0].v[j]) * to_wide(x[u][0].v[j]);
+      square += to_wide(x[u][1].v[j]) * to_wide(x[u][1].v[j]);
+    }
+    square = group_sum<kLanes>(square) / static_cast<float>(a.d);
+    const float rstd = 1 / sqrtf(square + a.eps);
+    if (lane == u) own = rstd;
+    if (!there || u >= place.heads) continue;
+    if (normed) {
+      stay_packed(weight[0]);
+      stay_packed(weight[1]);
+      stay_packed(x[u][0]);
+      stay_packed(x[u][1]);
 #pragma unroll
       for (int j = 0; j < kN; ++j) {
-        square += to_wide(x[0].v[j]) * to_wide(x[0].v[j]);
-        square += to_wide(x[1].v[j]) * to_wide(x[1].v[j]);
+        float y[2] = {to_wide(x[u][0].v[j]) * rstd * to_wide(weight[0].v[j]),
+                      to_wide(x[u][1].v[j]) * rstd * to_wide(weight[1].v[j])};
+        if constexpr (kTurned) angles.turn(j, 1, y[0], y[1]);
+        x[u][0].v[j] = from_wide<T>(y[0]);
+        x[u][1].v[j] = from_wide<T>(y[1]);
       }
-      square = group_sum<kLanes>(square);
-      if (!given) continue;
-      if (!place.value) {
-        const float rstd = 1 / sqrtf(square * inverse + a.eps);
-        if (lane == 0 && a.rstd) a.rstd[row * a.normed() + place.head + u] = rstd;
-        stay_packed(weight[0]);
-        stay_packed(weight[1]);
-#pragma unroll
-        for (int j = 0; j < kN; ++j) {
-          float y[2] = {to_wide(x[0].v[j]) * rstd * to_wide(weight[0].v[j]),
-                        to_wide(x[1].v[j]) * rstd * to_wide(weight[1].v[j])};
-          if constexpr (kTurned) angles.turn(j, 1, y[0], y[1]);
-          x[0].v[j] = from_wide<T>(y[0]);
-          x[1].v[j] = from_wide<T>(y[1]);
-        }
-      }
-      T* to = a.y + row * width + within + u * a.d;
-      store(to, x[0]);
-      store(to + half, x[1]);
     }
-    fetch(row + stages * place.step, stage);
-    stage = stage + 1 == stages ? 0 : stage + 1;
+    store(a.y + at + u * a.d, x[u][0]);
+    store(a.y + at + u * a.d + half, x[u][1]);
+  }
+  if (normed && lane < place.heads && a.rstd) {
+    a.rstd[row * a.normed() + place.head + lane] = own;
   }
 }
 
 template <typename T, int kLanes, bool kTurned>
 __global__ void __launch_bounds__(kThreads, kBlocks)
-    qk_norm_backward_kernel(const QkNorm<T> a, int stages, int64_t rounds) {
+    qk_norm_backward_kernel(const QkNorm<T> a, const Divisor pairs, int64_t rounds) {
   constexpr int kN = 16 / sizeof(T);
   extern __shared__ uint4 ring[];
   const Copies<T, 4 * kHeads> copies{ring};
   const int lane = threadIdx.x % kLanes, first = lane * kN, half = a.d / 2;
-  const Place place = Place::of<kLanes>(a, kN);
+  const Place place = Place::of<kLanes>(a, pairs, kN);
   const int64_t width = int64_t{a.row_heads()} * a.d;
   const int64_t within = int64_t{place.head} * a.d + first;
   const T* w = place.query ? a.wq : a.wk;
@@ -209,7 +205,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       rstd[u] = given ? a.rstd[row * a.normed() + place.head + u] : 0;
     }
   };
-  for (int s = 0; s < stages; ++s) fetch(place.first_row + s * place.step, s);
+  for (int s = 0; s < kStages; ++s) fetch(place.first_row + s * place.step, s);
   int stage = 0;
   int64_t row = place.first_row;
   float next[kHeads], sums[2][kN] = {};
@@ -222,7 +218,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
 #pragma unroll
     for (int u = 0; u < kHeads; ++u) rstd[u] = next[u];
     fetch_rstd(row + place.step, next);
-    wait_for_oldest(stages);
+    wait_for_oldest();
 #pragma unroll
     for (int u = 0; u < kHeads; ++u) {
       const bool given = there && u < place.heads, normed = given && !place.value;
@@ -270,11 +266,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         }
       }
       const int64_t to = row * width + within + u * a.d;
-      a.dx.put(to, d[0]);
-      a.dx.put(to + half, d[1]);
+      put_once(a.dx, to, d[0]);
+      put_once(a.dx, to + half, d[1]);
     }
-    fetch(row + stages * place.step, stage);
-    stage = stage + 1 == stages ? 0 : stage + 1;
+    fetch(row + kStages * place.step, stage);
+    stage ^= 1;
   }
   if (a.partial == nullptr) return;
   let_next_begin();
@@ -310,37 +306,42 @@ int lanes_for(int d) {
   return vectors <= 4 ? 4 : vectors <= 8 ? 8 : vectors <= 16 ? 16 : 32;
 }
 
-struct Launch {
-  int stages;
-  size_t bytes;
-  int64_t blocks, rounds;
-};
+template <typename T, int kLanes>
+bool forward(const QkNorm<T>& a) {
+  constexpr int64_t kGroups = kThreads / kLanes;
+  const int64_t pairs = pairs_of_row(a);
+  const auto kernel = a.turned ? qk_norm_kernel<T, kLanes, true> : qk_norm_kernel<T, kLanes, false>;
+  kernel<<<static_cast<unsigned>((a.rows * pairs + kGroups - 1) / kGroups),
+           kThreads,
+           0,
+           stream()>>>(a, pairs);
+  VITRINE_GPU_LAUNCHED("qk_norm");
+  return true;
+}
 
 // A round of the grid takes as many whole rows as it has threads for, one at least.
 template <typename T, int kLanes>
-Launch launch_of(const QkNorm<T>& a, int vectors) {
-  const size_t stage = size_t{16} * static_cast<size_t>(vectors) * kThreads;
-  const size_t room = limits().shared_bytes_a_block / kBlocks - kBlockOverhead;
-  Launch launch{};
-  launch.stages = static_cast<int>(std::min<size_t>(room / stage, kMostStages));
-  launch.bytes = static_cast<size_t>(launch.stages) * stage;
+bool backward(QkNorm<T>& a, bool parameters, int64_t& blocks) {
+  constexpr size_t kBytes = size_t{16} * kStages * 4 * kHeads * kThreads;
+  if (kBytes + kBlockOverhead > limits().shared_bytes_a_block / kBlocks) return false;
   constexpr int64_t kGroups = kThreads / kLanes;
   const int64_t pairs = pairs_of_row(a);
   const int64_t enough = (a.rows * pairs + kGroups - 1) / kGroups;
   const int64_t most = static_cast<int64_t>(limits().multiprocessors) * kBlocks;
-  launch.blocks = std::max(std::min(enough, most), (pairs + kGroups - 1) / kGroups);
-  const int64_t at_once = launch.blocks * kGroups / pairs;
-  launch.rounds = (a.rows + at_once - 1) / at_once;
-  return launch;
-}
-
-template <typename Kernel, typename T>
-void start(Kernel* kernel, const Launch& launch, const QkNorm<T>& a) {
+  blocks = std::max(std::min(enough, most), (pairs + kGroups - 1) / kGroups);
+  const int64_t at_once = blocks * kGroups / pairs;
+  if (parameters) {
+    a.partial =
+        static_cast<float*>(workspace(static_cast<size_t>(blocks * 2 * a.d) * sizeof(float)));
+  }
+  const auto kernel = a.turned ? qk_norm_backward_kernel<T, kLanes, true>
+                               : qk_norm_backward_kernel<T, kLanes, false>;
   VITRINE_GPU_CHECK(cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(launch.bytes)));
-  kernel<<<static_cast<unsigned>(launch.blocks), kThreads, launch.bytes, stream()>>>(
-      a, launch.stages, launch.rounds);
-  VITRINE_GPU_LAUNCHED("qk_norm");
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes)));
+  kernel<<<static_cast<unsigned>(blocks), kThreads, kBytes, stream()>>>(
+      a, pairs, (a.rows + at_once - 1) / at_once);
+  VITRINE_GPU_LAUNCHED("qk_norm backward");
+  return true;
 }
 
 // Calls f.operator()<lanes>(); false where there is no kernel.
@@ -365,29 +366,13 @@ bool with_lanes(const QkNorm<T>& a, bool aligned, F&& f) {
 
 template <typename T>
 bool qk_norm_vectors(const QkNorm<T>& a, bool aligned) {
-  return with_lanes(a, aligned, [&]<int kLanes>() {
-    const Launch launch = launch_of<T, kLanes>(a, 2 * kHeads);
-    if (launch.stages < 2) return false;
-    a.turned ? start(qk_norm_kernel<T, kLanes, true>, launch, a)
-             : start(qk_norm_kernel<T, kLanes, false>, launch, a);
-    return true;
-  });
+  return with_lanes(a, aligned, [&]<int kLanes>() { return forward<T, kLanes>(a); });
 }
 
 template <typename T>
 bool qk_norm_vectors_backward(QkNorm<T>& a, bool aligned, bool parameters, int64_t& blocks) {
-  return with_lanes(a, aligned, [&]<int kLanes>() {
-    const Launch launch = launch_of<T, kLanes>(a, 4 * kHeads);
-    if (launch.stages < 2) return false;
-    blocks = launch.blocks;
-    if (parameters) {
-      a.partial =
-          static_cast<float*>(workspace(static_cast<size_t>(blocks * 2 * a.d) * sizeof(float)));
-    }
-    a.turned ? start(qk_norm_backward_kernel<T, kLanes, true>, launch, a)
-             : start(qk_norm_backward_kernel<T, kLanes, false>, launch, a);
-    return true;
-  });
+  return with_lanes(
+      a, aligned, [&]<int kLanes>() { return backward<T, kLanes>(a, parameters, blocks); });
 }
 
 #define VITRINE_INSTANCE(T)                                 \
