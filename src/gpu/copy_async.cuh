@@ -18,5 +18,13 @@ __device__ __forceinline__ void copy_async(void* to, const void* from, bool ther
 __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
+// Ends a group of copies; the second waits for all groups but the latest kLater.
+__device__ __forceinline__ void end_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int kLater>
+__device__ __forceinline__ void wait_for_copies_before() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLater) : "memory");
+}
 
 }  // namespace vitrine::gpu

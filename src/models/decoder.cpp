@@ -78,10 +78,17 @@ class DecoderBlock : public Block {
     constexpr int kTime = 1;
     Value qkv = nn::linear(tape, in.normed, tape.parameter("wqkv"), optional(c_.qkv_bias, "bqkv"));
     if (c_.qk_norm) {
-      qkv = nn::qk_norm(
-          tape, qkv, tape.parameter("q_norm"), tape.parameter("k_norm"), shape, c_.rms_eps);
+      qkv = nn::qk_norm_rotary(tape,
+                               qkv,
+                               tape.parameter("q_norm"),
+                               tape.parameter("k_norm"),
+                               shape,
+                               kTime,
+                               c_.rms_eps,
+                               c_.rope_theta);
+    } else {
+      qkv = nn::rotary(tape, qkv, shape, kTime, c_.rope_theta);
     }
-    qkv = nn::rotary(tape, qkv, shape, kTime, c_.rope_theta);
     const Value mixed = nn::attention(tape, qkv, shape, kTime, /*causal=*/true);
     const Value attended = nn::linear(tape, mixed, tape.parameter("wo"), optional(c_.o_bias, "bo"));
     const nn::Residual mid =

@@ -142,15 +142,12 @@ class SpaceTimeBlock : public Block {
   Value attend(TapeBuilder& tape, Value x, const std::string& name, int axis, bool causal) const {
     const nn::AttentionShape shape{c_.heads, c_.heads, c_.head_dim};
     Value qkv = nn::linear(tape, x, tape.parameter(name + "_wqkv"));
+    const bool turned = axis == kTimeAxis && c_.positions == Config::Positions::kRope;
     if (c_.qk_norm) {
-      qkv = nn::qk_norm(tape,
-                        qkv,
-                        tape.parameter(name + "_q_norm"),
-                        tape.parameter(name + "_k_norm"),
-                        shape,
-                        c_.rms_eps);
-    }
-    if (axis == kTimeAxis && c_.positions == Config::Positions::kRope) {
+      const Value wq = tape.parameter(name + "_q_norm"), wk = tape.parameter(name + "_k_norm");
+      qkv = turned ? nn::qk_norm_rotary(tape, qkv, wq, wk, shape, axis, c_.rms_eps)
+                   : nn::qk_norm(tape, qkv, wq, wk, shape, c_.rms_eps);
+    } else if (turned) {
       qkv = nn::rotary(tape, qkv, shape, axis);
     }
     return nn::linear(

@@ -68,6 +68,21 @@ Value qk_norm(TapeBuilder& tape, Value qkv, Value wq, Value wk, AttentionShape s
   return tape.apply("qk_norm", attrs, {qkv, wq, wk});
 }
 
+Value qk_norm_rotary(TapeBuilder& tape,
+                     Value qkv,
+                     Value wq,
+                     Value wk,
+                     AttentionShape shape,
+                     int axis,
+                     double eps,
+                     double base) {
+  Attrs attrs = attention_attrs(shape);
+  attrs.set("eps", eps);
+  attrs.set("base", base);
+  attrs.set("axis", number(axis));
+  return tape.apply("qk_norm", attrs, {qkv, wq, wk});
+}
+
 Value attention(TapeBuilder& tape, Value qkv, AttentionShape shape, int axis, bool causal) {
   Attrs attrs = attention_attrs(shape);
   attrs.set("axis", axis);

@@ -25,6 +25,15 @@ Residual add_layer_norm(
 Value rotary(TapeBuilder& tape, Value qkv, AttentionShape shape, int axis, double base = 10000);
 Value qk_norm(
     TapeBuilder& tape, Value qkv, Value wq, Value wk, AttentionShape shape, double eps = 1e-6);
+// rotary(qk_norm()) in one pass over memory.
+Value qk_norm_rotary(TapeBuilder& tape,
+                     Value qkv,
+                     Value wq,
+                     Value wk,
+                     AttentionShape shape,
+                     int axis,
+                     double eps = 1e-6,
+                     double base = 10000);
 Value attention(TapeBuilder& tape, Value qkv, AttentionShape shape, int axis, bool causal);
 Value swiglu(TapeBuilder& tape, Value gate_up);
 enum class GeluForm { kErf, kTanh, kQuick };

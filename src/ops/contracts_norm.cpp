@@ -51,7 +51,8 @@ Cost backward_cost(const Attrs& attrs, Types in) {
   return {Flops * element_count(in[0]), backward_bytes(find_op(Name), Infer(attrs, in), in), false};
 }
 
-// qk_norm: qkv[..., (H + 2 G) d], wq[d], wk[d]; saved rstd[rows, H + G]
+// qk_norm: qkv[..., (H + 2 G) d], wq[d], wk[d]; saved rstd[rows, H + G]. Turned to rotary positions
+// along `axis` where there is a `base`.
 OpSignature infer_qk_norm(const Attrs& attrs, Types in) {
   check_count(kQk, in, 3, 3);
   check_floating(kQk, in);
@@ -59,8 +60,23 @@ OpSignature infer_qk_norm(const Attrs& attrs, Types in) {
   const PackedHeads h = packed_heads(kQk, attrs, in[0].shape);
   check_shape(kQk, "wq", in[1].shape, Shape{h.head_dim});
   check_shape(kQk, "wk", in[2].shape, Shape{h.head_dim});
+  if (attrs.has("base")) {
+    positive(kQk, attrs, "base");
+    leading_axis(kQk, attrs, in[0].shape);
+    if (h.head_dim % 2 != 0) {
+      fail(kQk, "head_dim must be even to be turned, got " + std::to_string(h.head_dim));
+    }
+  }
   return {.out = {{in[0].shape, in[0].dtype}},
           .saved = {{Shape{in[0].shape.rows(), h.heads + h.kv_heads}, wide(in[0].dtype)}}};
+}
+
+// A turn takes 3 operations an element more.
+template <Cost (*Plain)(const Attrs&, Types)>
+Cost qk_norm_cost(const Attrs& attrs, Types in) {
+  Cost cost = Plain(attrs, in);
+  if (attrs.has("base")) cost.flops += 3 * element_count(in[0]);
+  return cost;
 }
 
 }  // namespace
@@ -110,8 +126,8 @@ std::vector<OpDef> norm_ops() {
        0b111,
        0,
        infer_qk_norm,
-       forward_cost<infer_qk_norm, 4>,
-       backward_cost<kQk, infer_qk_norm, 9>},
+       qk_norm_cost<forward_cost<infer_qk_norm, 4>>,
+       qk_norm_cost<backward_cost<kQk, infer_qk_norm, 9>>},
   };
 }
 

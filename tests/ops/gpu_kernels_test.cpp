@@ -64,8 +64,13 @@ TEST_F(GpuKernels, HeadsOfEverySize) {
     const OpCase rotary{"rotary",
                         {{"heads", 7}, {"head_dim", size}, {"base", 1e4}, {"axis", 1}},
                         {{2, 50, 2, 10 * d}}};
+    OpCase turned = norm;
+    turned.shapes[0] = {5, 19, 10 * d};
+    turned.attrs.set("base", 1e4);
+    turned.attrs.set("axis", 1);
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       expect_reference(norm, make_inputs(norm, dtype, 7), dtype);
+      expect_reference(turned, make_inputs(turned, dtype, 7), dtype);
       expect_reference(rotary, make_inputs(rotary, dtype, 8), dtype);
     }
   }
@@ -82,6 +87,14 @@ TEST_F(GpuKernels, EmbeddingGradientsOfLongRunsOfOneId) {
       expect_reference(c, in, dtype);
     }
   }
+}
+
+// More than one block sorts.
+TEST_F(GpuKernels, EmbeddingGradientsOfManyIds) {
+  const OpCase c{"embedding", {}, {{20011}, {700, 24}}, 700};
+  expect_reference(c, make_inputs(c, DType::kF32, 13), DType::kF32);
+  const OpCase few{"embedding", {}, {{16384}, {1024, 8}}, 1024};
+  expect_reference(few, make_inputs(few, DType::kF32, 14), DType::kF32);
 }
 
 TEST_F(GpuKernels, AnIdOutsideTheVocabularyShowsWhenTheDeviceIsSynchronized) {

@@ -41,6 +41,13 @@ Attrs qk_norm(int heads, int kv_heads, int head_dim) {
   return {{"heads", heads}, {"kv_heads", kv_heads}, {"head_dim", head_dim}, {"eps", 1e-6}};
 }
 
+Attrs qk_norm_turned(int heads, int kv_heads, int head_dim, double base, int axis) {
+  Attrs attrs = qk_norm(heads, kv_heads, head_dim);
+  attrs.set("base", base);
+  attrs.set("axis", axis);
+  return attrs;
+}
+
 const Attrs kEps{{"eps", 1e-5}};
 
 // Norms and activations over rows of one width.
@@ -97,6 +104,8 @@ std::vector<OpCase> small_op_cases() {
       {"rotary", rotary(2, 4, 100, 1), {{2, 3, 10}}},
       {"rotary", rotary(1, 6, 10000, 0), {{3, 2, 6}}},
       {"qk_norm", qk_norm(2, 1, 4), {{3, 16}, {4}, {4}}},
+      {"qk_norm", qk_norm_turned(2, 1, 4, 100, 1), {{2, 3, 2, 16}, {4}, {4}}},
+      {"qk_norm", qk_norm_turned(1, 1, 6, 1e4, 0), {{5, 18}, {6}, {6}}},
       {"embedding", {}, {{2, 4}, {5, 3}}, 5},
       {"linear_cross_entropy", {{"chunk_rows", 0}}, {{5, 4}, {7, 4}, {5}}, 7, true},
       {"linear_cross_entropy", {{"chunk_rows", 2}}, {{5, 4}, {7, 4}, {5}}, 7, true},
@@ -141,6 +150,9 @@ std::vector<OpCase> large_op_cases() {
       {"rotary", rotary(2, 10, 500, 1), {{3, 7, 5, 33}}},
       {"qk_norm", qk_norm(4, 2, 32), {{3, 50, 256}, {32}, {32}}},
       {"qk_norm", qk_norm(2, 2, 20), {{70, 120}, {20}, {20}}},
+      {"qk_norm", qk_norm_turned(4, 2, 32, 1e4, 1), {{3, 50, 256}, {32}, {32}}},
+      {"qk_norm", qk_norm_turned(3, 1, 64, 1e4, 1), {{2, 9, 7, 320}, {64}, {64}}},
+      {"qk_norm", qk_norm_turned(2, 2, 20, 500, 0), {{70, 120}, {20}, {20}}},
       {"embedding", {}, {{5, 70}, {50, 96}}, 50},
       {"embedding", {}, {{300}, {1000, 17}}, 1000},
       {"linear_cross_entropy", {{"chunk_rows", 0}}, {{200, 64}, {500, 64}, {200}}, 500, true},

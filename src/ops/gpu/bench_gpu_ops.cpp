@@ -94,6 +94,26 @@ std::vector<GpuOpCase> world_cases() {
   };
 }
 
+// A step of the world model `small`: 32 clips of 16 frames of 256 tokens, width 640, 10 heads
+// of 64.
+std::vector<GpuOpCase> clip_cases() {
+  const Shape x{32, 16, 256, 640}, qkv{32, 16, 256, 1920};
+  const Attrs eps{{"eps", 1e-6}},
+      heads{{"heads", 10}, {"kv_heads", 10}, {"head_dim", 64}, {"eps", 1e-6}};
+  Attrs turned = heads;
+  turned.set("base", 1e4);
+  turned.set("axis", 1);
+  return {
+      {"rms_norm", eps, {x, {640}}},
+      {"add_rms_norm", eps, {x, x, {640}}},
+      {"qk_norm", heads, {qkv, {64}, {64}}},
+      {"qk_norm", turned, {qkv, {64}, {64}}},
+      {"swiglu", {}, {{32, 16, 256, 3424}}},
+      {"attention", attention(10, 10, 64, 2, 0), {qkv}},
+      {"attention", attention(10, 10, 64, 1, 1), {qkv}},
+  };
+}
+
 // Random values that tensors are cut from, drawn once.
 class Pattern {
  public:
@@ -294,7 +314,7 @@ std::vector<GpuOpTiming> bench_gpu_ops(const GpuBenchOptions& options) {
   const Pattern pattern(*device);
   std::vector<GpuOpTiming> timings;
   Copies copies;
-  for (const auto& cases : {language_cases(), world_cases()}) {
+  for (const auto& cases : {language_cases(), world_cases(), clip_cases()}) {
     for (const GpuOpCase& c : cases) {
       if (!options.only.empty() && c.op != options.only) continue;
       if (!gpu_backend().has(c.op)) continue;

@@ -1,14 +1,15 @@
 // Sums of the columns of partial[blocks, columns].
 //
 // Bytes: 4 blocks columns read, mostly from L2 where they were just written: 132 blocks of 1536
-// columns are 0.8 MB, two microseconds of latency. A block takes 32 columns, a warp of it every
-// 32nd row; few rows are added by one thread a column.
+// columns are 0.8 MB, two microseconds of latency, launched while the partial sums are written. A
+// block takes 32 columns, a warp of it every 8th row; few rows are added by one thread a column.
+#include "gpu/following.cuh"
 #include "ops/gpu/column_sums.cuh"
 
 namespace vitrine::gpu {
 namespace {
 
-constexpr int kColumns = 32, kRows = 32;
+constexpr int kColumns = 32, kRows = 8;
 constexpr int kFew = 32;  // rows
 constexpr int kFewThreads = 128;
 
@@ -36,6 +37,7 @@ __global__ void __launch_bounds__(kFewThreads) sum_few_kernel(const Wide<T>* par
                                                               GradientTo<T> first,
                                                               GradientTo<T> second) {
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kFewThreads + threadIdx.x;
+  wait_for_previous();
   if (column >= columns) return;
   Wide<T> sum = 0;
 #pragma unroll 8
@@ -52,20 +54,22 @@ __global__ void __launch_bounds__(kColumns* kRows) sum_columns_kernel(const Wide
                                                                       GradientTo<T> first,
                                                                       GradientTo<T> second) {
   using W = Wide<T>;
-  __shared__ W part[kRows][kColumns + 1];
+  __shared__ W part[kRows][kColumns];
   const int x = threadIdx.x % kColumns, y = threadIdx.x / kColumns;
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kColumns + x;
   W sum = 0;
+  wait_for_previous();
   if (column < columns) {
-#pragma unroll 8
+#pragma unroll 16
     for (int64_t b = y; b < blocks; b += kRows) sum += partial[b * columns + column];
   }
   part[y][x] = sum;
   __syncthreads();
-  // Warp y now holds column y of the tile, one row a lane.
-  sum = warp_sum(part[x][y]);
-  const int64_t own = static_cast<int64_t>(blockIdx.x) * kColumns + y;
-  if (x == 0 && own < columns) put_sum(own, width, sum * scale, first, second);
+  if (y > 0 || column >= columns) return;
+  sum = 0;
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) sum += part[r][x];
+  put_sum(column, width, sum * scale, first, second);
 }
 
 }  // namespace
@@ -81,16 +85,30 @@ void sum_columns(const Wide<T>* partial,
   const int64_t columns = both ? 2 * width : width;
   if (columns == 0) return;
   if (blocks <= kFew) {
-    const auto grid = static_cast<unsigned>((columns + kFewThreads - 1) / kFewThreads);
-    sum_few_kernel<T><<<grid, kFewThreads, 0, stream()>>>(
-        partial, static_cast<int>(blocks), width, columns, scale, first, second);
-    VITRINE_GPU_LAUNCHED("sum_columns");
+    launch_following("sum_columns",
+                     sum_few_kernel<T>,
+                     static_cast<unsigned>((columns + kFewThreads - 1) / kFewThreads),
+                     kFewThreads,
+                     partial,
+                     blocks,
+                     width,
+                     columns,
+                     scale,
+                     first,
+                     second);
     return;
   }
-  const auto grid = static_cast<unsigned>((columns + kColumns - 1) / kColumns);
-  sum_columns_kernel<T><<<grid, kColumns * kRows, 0, stream()>>>(
-      partial, blocks, width, columns, scale, first, second);
-  VITRINE_GPU_LAUNCHED("sum_columns");
+  launch_following("sum_columns",
+                   sum_columns_kernel<T>,
+                   static_cast<unsigned>((columns + kColumns - 1) / kColumns),
+                   kColumns * kRows,
+                   partial,
+                   blocks,
+                   width,
+                   columns,
+                   scale,
+                   first,
+                   second);
 }
 
 #define VITRINE_INSTANCE(T)     \

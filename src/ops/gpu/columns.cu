@@ -5,6 +5,7 @@
 
 #include "gpu/runtime.h"
 #include "gpu/vector.cuh"
+#include "ops/gpu/column_sums.cuh"
 #include "ops/gpu/columns.h"
 
 namespace vitrine::gpu {
@@ -72,24 +73,6 @@ __global__ void __launch_bounds__(kWarps * 32) column_partials_kernel(
   }
 }
 
-template <typename W, typename D>
-__global__ void column_finish_kernel(
-    const W* partials, int64_t groups, int64_t width, D* gradient, bool accumulate) {
-  __shared__ W shared[32][33];
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * 32 + threadIdx.x;
-  W sum = 0;
-  if (column < width) {
-    for (int64_t g = threadIdx.y; g < groups; g += 32) sum += partials[g * width + column];
-  }
-  shared[threadIdx.y][threadIdx.x] = sum;
-  __syncthreads();
-  if (threadIdx.y != 0 || column >= width) return;
-  W total = 0;
-  for (int r = 0; r < 32; ++r) total += shared[r][threadIdx.x];
-  if (accumulate) total += static_cast<W>(to_wide(gradient[column]));
-  gradient[column] = from_wide<D>(total);
-}
-
 template <typename T, int N>
 void partial_sums(
     const TensorView& dy, int64_t rows, int64_t width, int64_t groups, Wide<T>* partials) {
@@ -101,14 +84,6 @@ void partial_sums(
   column_partials_kernel<T, N>
       <<<grid, dim3(32, kWarps), 0, stream()>>>(dy.as<T>(), rows, width, rows_a_group, partials);
   VITRINE_GPU_LAUNCHED("column_sum partials");
-}
-
-template <typename W, typename D>
-void finish(const W* partials, int64_t groups, int64_t width, const GradView& gradient) {
-  column_finish_kernel<W, D>
-      <<<static_cast<unsigned>((width + 31) / 32), dim3(32, 32), 0, stream()>>>(
-          partials, groups, width, gradient.view.as<D>(), gradient.accumulate);
-  VITRINE_GPU_LAUNCHED("column_sum");
 }
 
 template <typename T>
@@ -181,9 +156,8 @@ void column_sum(
     } else {
       partial_sums<T, 1>(dy, rows, width, groups, partials);
     }
-    dispatch_float(gradient.view.dtype, "column sum", [&]<typename D>() {
-      finish<W, D>(partials, groups, width, gradient);
-    });
+    sum_columns<T>(
+        partials, groups, width, gradient_to<T>(gradient, dy.dtype, "column sum"), {}, false);
   });
 }
 

@@ -3,14 +3,13 @@
 // Forward bytes: 2 storage sizes an output element; [16384, 1536] bf16 is 101 MB, 24 us at
 // 4.17 TB/s. Backward: dy once, the touched rows of the table's gradient once (twice where added
 // to), and where it is written over a clear of the whole table: 151936 x 1536 f32 is 0.93 GB, 0.3
-// ms, most of the time. Ids are sorted with their places (stable, 16384 of them: about 20 us), so
-// that the rows of one id are neighbours and are added in the order of their places, without
-// atomics. Runs of one id can be long (padding), so the sorted list is cut into chunks: a run
-// inside a chunk is finished there, the ends of runs across chunks are left in scratch and joined
-// in order after.
-#include <cub/device/device_radix_sort.cuh>
-
+// ms, most of the time. Ids are sorted with their places (embedding_sort.cu), so that the rows of
+// one id are neighbours and are added in the order of their places, without atomics. Runs of one id
+// can be long (padding), so the sorted list is cut into chunks: a run inside a chunk is finished
+// there, the ends of runs across chunks are left in scratch and joined in order after.
 #include "gpu/fault.h"
+#include "gpu/following.cuh"
+#include "ops/gpu/embedding_sort.h"
 #include "ops/gpu/rows.cuh"
 #include "ops/gpu/rows.h"
 
@@ -19,8 +18,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kAtOnce = 4;
-constexpr int kChunk = 32;  // sorted places a block
-constexpr int kAhead = 8;   // rows of a chunk in flight
+constexpr int kChunk = 16;  // sorted places a block
 
 // The id, or 0 with a note of the first fault.
 __device__ __forceinline__ int32_t
@@ -64,15 +62,6 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(const int32_t* ids,
   }
 }
 
-__global__ void keys_kernel(
-    const int32_t* ids, int64_t count, int64_t vocabulary, uint32_t* keys, uint32_t* places) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (i >= count) return;
-  // Ids outside were noted in forward; here they must only not write outside.
-  keys[i] = ids[i] >= 0 && ids[i] < vocabulary ? static_cast<uint32_t>(ids[i]) : 0;
-  places[i] = static_cast<uint32_t>(i);
-}
-
 // A run continues from sorted place i - 1 to i.
 __device__ __forceinline__ bool joined(const uint32_t* keys, int64_t i, int64_t count) {
   return i > 0 && i < count && keys[i - 1] == keys[i];
@@ -89,38 +78,38 @@ __global__ void __launch_bounds__(kThreads) chunk_sums_kernel(const uint32_t* ke
                                                               int64_t count,
                                                               int64_t width) {
   using W = Wide<T>;
+  wait_for_previous();
   const int64_t column = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * kN;
   if (column >= width) return;
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * kChunk;
   const int64_t end = begin + kChunk < count ? begin + kChunk : count;
   bool from_before = joined(keys, begin, count);
   W sum[kN] = {};
-  for (int64_t i = begin; i < end; i += kAhead) {
-    Vec<T, kN> row[kAhead];
+  Vec<T, kN> row[kChunk];
 #pragma unroll
-    for (int u = 0; u < kAhead; ++u) {
-      if (i + u < end) row[u] = load<kN>(dy + places[i + u] * width + column);
+  for (int u = 0; u < kChunk; ++u) {
+    if (begin + u < end) row[u] = load_once<kN>(dy + places[begin + u] * width + column);
+  }
+#pragma unroll
+  for (int u = 0; u < kChunk; ++u) {
+    const int64_t at = begin + u;
+    if (at >= end) continue;
+    stay_packed(row[u]);
+#pragma unroll
+    for (int j = 0; j < kN; ++j) sum[j] += to_wide(row[u].v[j]);
+    const bool goes_on = joined(keys, at + 1, count);
+    if (goes_on && at + 1 < end) continue;
+    if (from_before || goes_on) {
+      W* to =
+          ends + (static_cast<int64_t>(blockIdx.x) * 2 + (from_before ? 0 : 1)) * width + column;
+#pragma unroll
+      for (int j = 0; j < kN; ++j) to[j] = sum[j];
+    } else {
+      dtable.put(keys[at] * width + column, sum);
     }
+    from_before = false;
 #pragma unroll
-    for (int u = 0; u < kAhead; ++u) {
-      const int64_t at = i + u;
-      if (at >= end) continue;
-#pragma unroll
-      for (int j = 0; j < kN; ++j) sum[j] += to_wide(row[u].v[j]);
-      const bool goes_on = joined(keys, at + 1, count);
-      if (goes_on && at + 1 < end) continue;
-      if (from_before || goes_on) {
-        W* to =
-            ends + (static_cast<int64_t>(blockIdx.x) * 2 + (from_before ? 0 : 1)) * width + column;
-#pragma unroll
-        for (int j = 0; j < kN; ++j) to[j] = sum[j];
-      } else {
-        dtable.put(keys[at] * width + column, sum);
-      }
-      from_before = false;
-#pragma unroll
-      for (int j = 0; j < kN; ++j) sum[j] = 0;
-    }
+    for (int j = 0; j < kN; ++j) sum[j] = 0;
   }
 }
 
@@ -129,37 +118,22 @@ __global__ void __launch_bounds__(kThreads) chunk_sums_kernel(const uint32_t* ke
 template <typename T>
 __global__ void __launch_bounds__(kThreads) join_kernel(
     const uint32_t* keys, const Wide<T>* ends, GradientTo<T> dtable, int64_t count, int64_t width) {
+  wait_for_previous();
   const int64_t chunk = blockIdx.x, last = (chunk + 1) * kChunk - 1;
   if (!joined(keys, last + 1, count)) return;
   // The run of the last place must have begun in this chunk.
   if (keys[chunk * kChunk] == keys[last] && joined(keys, chunk * kChunk, count)) return;
-  const int64_t column = static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x;
-  if (column >= width) return;
   int64_t until = chunk + 1;  // the chunk where the run ends
   while (keys[min((until + 1) * kChunk, count) - 1] == keys[last] &&
          joined(keys, (until + 1) * kChunk, count)) {
     ++until;
   }
-  Wide<T> sum[1] = {ends[(chunk * 2 + 1) * width + column]};
+  for (int64_t column = threadIdx.x; column < width; column += kThreads) {
+    Wide<T> sum[1] = {ends[(chunk * 2 + 1) * width + column]};
 #pragma unroll 8
-  for (int64_t c = chunk + 1; c <= until; ++c) sum[0] += ends[c * 2 * width + column];
-  dtable.put(keys[last] * width + column, sum);
-}
-
-// Pieces of one scratch, each 256-byte aligned.
-struct Scratch {
-  size_t bytes = 0;
-  size_t take(size_t size) {
-    const size_t at = bytes;
-    bytes += (size + 255) / 256 * 256;
-    return at;
+    for (int64_t c = chunk + 1; c <= until; ++c) sum[0] += ends[c * 2 * width + column];
+    dtable.put(keys[last] * width + column, sum);
   }
-};
-
-int bits_of(int64_t vocabulary) {
-  int bits = 1;
-  while (bits < 32 && (int64_t{1} << bits) < vocabulary) ++bits;
-  return bits;
 }
 
 template <typename T, int kN>
@@ -174,21 +148,28 @@ void sum_runs(const uint32_t* keys,
   const int64_t vectors = width / kN;
   const int threads = static_cast<int>(
       vectors >= kThreads ? kThreads : (vectors + VITRINE_WARP - 1) / VITRINE_WARP * VITRINE_WARP);
-  const dim3 grid(chunks, static_cast<unsigned>((vectors + threads - 1) / threads));
-  chunk_sums_kernel<T, kN>
-      <<<grid, threads, 0, stream()>>>(keys,
-                                       places,
-                                       dy.as<const T>(),
-                                       gradient_to<T>(dtable, dy.dtype, "embedding"),
-                                       ends,
-                                       count,
-                                       width);
-  VITRINE_GPU_LAUNCHED("embedding backward");
+  const GradientTo<T> to = gradient_to<T>(dtable, dy.dtype, "embedding");
+  launch_following("embedding backward",
+                   chunk_sums_kernel<T, kN>,
+                   dim3(chunks, static_cast<unsigned>((vectors + threads - 1) / threads)),
+                   static_cast<unsigned>(threads),
+                   keys,
+                   places,
+                   dy.as<const T>(),
+                   to,
+                   ends,
+                   count,
+                   width);
   if (chunks == 1) return;
-  const dim3 join_grid(chunks - 1, static_cast<unsigned>((width + kThreads - 1) / kThreads));
-  join_kernel<T><<<join_grid, kThreads, 0, stream()>>>(
-      keys, ends, gradient_to<T>(dtable, dy.dtype, "embedding"), count, width);
-  VITRINE_GPU_LAUNCHED("embedding backward's joins");
+  launch_following("embedding backward's joins",
+                   join_kernel<T>,
+                   chunks - 1,
+                   kThreads,
+                   keys,
+                   ends,
+                   to,
+                   count,
+                   width);
 }
 
 void embedding_forward(const OpCall& call) {
@@ -228,48 +209,20 @@ void embedding_backward(const OpCall& call,
   const TensorView ids = call.in[0], dy = dout[0];
   const int64_t count = ids.elements(), vocabulary = dtable.view.shape[0];
   const int64_t width = dtable.view.shape[1];
-  clear_gradient(dtable);
-  if (count == 0 || width == 0) return;
-  if (count > INT32_MAX) throw ShapeError("embedding: more than 2^31 ids in one call");
-
-  const size_t list = static_cast<size_t>(count) * sizeof(uint32_t);
-  // Both lists have a second half for the sorted ones.
-  const auto sort = [&](void* temporary, size_t& bytes, uint32_t* keys, uint32_t* places) {
-    const auto n = keys ? static_cast<size_t>(count) : 0;
-    VITRINE_GPU_CHECK(cub::DeviceRadixSort::SortPairs(temporary,
-                                                      bytes,
-                                                      keys,
-                                                      keys + n,
-                                                      places,
-                                                      places + n,
-                                                      static_cast<int>(count),
-                                                      0,
-                                                      bits_of(vocabulary),
-                                                      stream()));
-  };
-  size_t sort_bytes = 0;
-  sort(nullptr, sort_bytes, nullptr, nullptr);
+  if (count == 0 || width == 0) return clear_gradient(dtable);
   const int64_t chunks = (count + kChunk - 1) / kChunk;
   const size_t wide_bytes = dy.dtype == DType::kF64 ? 8 : 4;
-  Scratch scratch;
-  const size_t keys_at = scratch.take(2 * list), places_at = scratch.take(2 * list);
-  const size_t sort_at = scratch.take(sort_bytes);
-  const size_t ends_at = scratch.take(static_cast<size_t>(chunks * 2 * width) * wide_bytes);
-  auto* base = static_cast<std::byte*>(workspace(scratch.bytes));
-  auto* keys = reinterpret_cast<uint32_t*>(base + keys_at);
-  auto* places = reinterpret_cast<uint32_t*>(base + places_at);
-
-  keys_kernel<<<static_cast<unsigned>((count + kThreads - 1) / kThreads), kThreads, 0, stream()>>>(
-      ids.as<const int32_t>(), count, vocabulary, keys, places);
-  VITRINE_GPU_LAUNCHED("embedding keys");
-  sort(base + sort_at, sort_bytes, keys, places);
+  const size_t sort_bytes = sorted_ids_scratch(count, vocabulary);
+  auto* scratch = static_cast<std::byte*>(
+      workspace(sort_bytes + static_cast<size_t>(chunks * 2 * width) * wide_bytes));
+  const SortedIds sorted = sort_ids(ids.as<const int32_t>(), count, vocabulary, scratch, dtable);
   dispatch_float(dy.dtype, "embedding", [&]<typename T>() {
     constexpr int kN = 16 / sizeof(T);
-    auto* ends = reinterpret_cast<Wide<T>*>(base + ends_at);
+    auto* ends = reinterpret_cast<Wide<T>*>(scratch + sort_bytes);
     if (width % kN == 0 && aligned_to(16, {dy.as<const T>(), dtable.view.as<const T>()})) {
-      sum_runs<T, kN>(keys + count, places + count, dy, dtable, ends, count, width);
+      sum_runs<T, kN>(sorted.keys, sorted.places, dy, dtable, ends, count, width);
     } else {
-      sum_runs<T, 1>(keys + count, places + count, dy, dtable, ends, count, width);
+      sum_runs<T, 1>(sorted.keys, sorted.places, dy, dtable, ends, count, width);
     }
   });
 }

@@ -2,6 +2,7 @@
 // sums.
 #include <cmath>
 
+#include "ops/cpu/fast/rotary_table.h"
 #include "ops/cpu/fast/rows.h"
 
 namespace vitrine::fast::VITRINE_ISA {
@@ -141,12 +142,47 @@ struct QkHeads {
         width((normed + attrs.integer("kv_heads")) * d) {}
 };
 
+// Turns the normed heads of rows to their positions, or back; nothing without a base.
+class HeadTurn {
+ public:
+  HeadTurn(const Attrs& attrs, const Shape& shape, const QkHeads& heads) : h_(heads) {
+    if (!attrs.has("base")) return;
+    const AxisRows axis(shape, attrs.integer("axis"));
+    inner_ = axis.inner;
+    length_ = axis.length;
+    table_ = rotary_table(axis.length, h_.d / 2, attrs.number("base"));
+  }
+  explicit operator bool() const { return table_.cosine != nullptr; }
+  // `to` may be `from`.
+  void operator()(const float* from, int64_t row, float sign, float* to) const {
+    const int64_t half = h_.d / 2, position = row / inner_ % length_;
+    const float* cosine = table_.cosine + position * half;
+    const float* sine = table_.sine + position * half;
+    for (int64_t i = 0; i < h_.normed; ++i) {
+      const float *a = from + i * h_.d, *b = a + half;
+      float *ya = to + i * h_.d, *yb = ya + half;
+#pragma omp simd
+      for (int64_t c = 0; c < half; ++c) {
+        const float first = a[c], second = b[c], s = sign * sine[c];
+        ya[c] = first * cosine[c] - second * s;
+        yb[c] = second * cosine[c] + first * s;
+      }
+    }
+  }
+
+ private:
+  QkHeads h_;
+  int64_t inner_ = 1, length_ = 1;
+  RotaryTable table_{};
+};
+
 void qk_norm_forward(const OpCall& call) {
   const QkHeads h(*call.attrs);
   const float eps = static_cast<float>(call.attrs->number("eps"));
   const float* wq = read_row(call.in[1], 0, h.d, Scratch::kParameterA);
   const float* wk = read_row(call.in[2], 0, h.d, Scratch::kParameterB);
   float* rstd = call.saved[0].as<float>();
+  const HeadTurn turn(*call.attrs, call.in[0].shape, h);
   parallel_for(call.in[0].shape.rows(), grain_rows(h.width), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const float* x = read_row(call.in[0], r * h.width, h.width, Scratch::kRowA);
@@ -158,6 +194,7 @@ void qk_norm_forward(const OpCall& call) {
         for (int64_t c = 0; c < h.d; ++c) y[i * h.d + c] = head[c] * scale * weight[c];
         rstd[r * h.normed + i] = scale;
       }
+      if (turn) turn(y, r, 1, y);
       for (int64_t c = h.normed * h.d; c < h.width; ++c) y[c] = x[c];
       finish_row(call.out[0], r * h.width, h.width, y);
     }
@@ -170,6 +207,7 @@ void qk_norm_backward(const OpCall& call, Views dout, Gradients din) {
   const float* wk = read_row(call.in[2], 0, h.d, Scratch::kParameterB);
   const float* rstd = call.saved[0].as<float>();
   const GradView to = operand(din, 0);
+  const HeadTurn turn(*call.attrs, call.in[0].shape, h);
   const float* sums =
       sum_parts(call.in[0].shape.rows(),
                 2 * h.d,
@@ -179,12 +217,18 @@ void qk_norm_backward(const OpCall& call, Views dout, Gradients din) {
                   for (int64_t r = begin; r < end; ++r) {
                     const float* x = read_row(call.in[0], r * h.width, h.width, Scratch::kRowA);
                     const float* dy = read_row(dout[0], r * h.width, h.width, Scratch::kRowB);
+                    // Values have no turn; backward_row() takes dy in dx's place.
+                    const float* back = dy;
+                    if (turn) {
+                      turn(dy, r, -1, dx);
+                      back = dx;
+                    }
                     for (int64_t i = 0; i < h.normed; ++i) {
                       const bool query = i < h.heads;
                       const int64_t head = i * h.d;
                       backward_row<false>(x + head,
                                           query ? wq : wk,
-                                          dy + head,
+                                          back + head,
                                           {0, rstd[r * h.normed + i]},
                                           h.d,
                                           dx + head,

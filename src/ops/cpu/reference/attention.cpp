@@ -107,16 +107,40 @@ void attention_backward(const OpCall& call, Views dout, Gradients din) {
   store_gradient(operand(din, 0), dx);
 }
 
-// Rotates pairs (c, c + d/2) of the first heads by `sign` times the angle of the position.
 Values rotate(const Values& x, const Shape& shape, const Attrs& attrs, double sign) {
-  const int64_t heads = attrs.integer("heads"), half = attrs.integer("head_dim") / 2,
-                width = shape[-1];
-  const AxisRows rows(shape, attrs.integer("axis"));
+  return turned(x,
+                shape,
+                attrs.integer("axis"),
+                attrs.integer("heads"),
+                attrs.integer("head_dim"),
+                attrs.number("base"),
+                sign);
+}
+
+void rotary_forward(const OpCall& call) {
+  store(call.out[0], rotate(load(call.in[0]), call.in[0].shape, *call.attrs, 1));
+}
+
+// A rotation's transpose is the rotation back.
+void rotary_backward(const OpCall& call, Views dout, Gradients din) {
+  store_gradient(operand(din, 0), rotate(load(dout[0]), dout[0].shape, *call.attrs, -1));
+}
+
+}  // namespace
+
+Values turned(const Values& x,
+              const Shape& shape,
+              int64_t axis,
+              int64_t heads,
+              int64_t head_dim,
+              double base,
+              double sign) {
+  const int64_t half = head_dim / 2, width = shape[-1];
+  const AxisRows rows(shape, axis);
   Values y = x;
   for (int64_t p = 0; p < rows.length; ++p) {
     for (int64_t c = 0; c < half; ++c) {
-      const double frequency =
-          std::pow(attrs.number("base"), -static_cast<double>(c) / static_cast<double>(half));
+      const double frequency = std::pow(base, -static_cast<double>(c) / static_cast<double>(half));
       const double cosine = std::cos(static_cast<double>(p) * frequency);
       const double sine = sign * std::sin(static_cast<double>(p) * frequency);
       for (int64_t g = 0; g < rows.groups(); ++g) {
@@ -131,17 +155,6 @@ Values rotate(const Values& x, const Shape& shape, const Attrs& attrs, double si
   }
   return y;
 }
-
-void rotary_forward(const OpCall& call) {
-  store(call.out[0], rotate(load(call.in[0]), call.in[0].shape, *call.attrs, 1));
-}
-
-// A rotation's transpose is the rotation back.
-void rotary_backward(const OpCall& call, Views dout, Gradients din) {
-  store_gradient(operand(din, 0), rotate(load(dout[0]), dout[0].shape, *call.attrs, -1));
-}
-
-}  // namespace
 
 void add_attention(Backend& backend) {
   backend.add("attention", {attention_forward, guarded<attention_backward>});

@@ -112,6 +112,18 @@ void norm_backward(const OpCall& call, Views dout, Gradients din) {
   if (Centred) store_gradient(operand(din, parameters + 1), dbias);
 }
 
+// Query and key heads turned to their positions, or back; the same where there are none.
+Values turn_heads(const Values& x, const Shape& shape, const Attrs& attrs, double sign) {
+  if (!attrs.has("base")) return x;
+  return turned(x,
+                shape,
+                attrs.integer("axis"),
+                attrs.integer("heads") + attrs.integer("kv_heads"),
+                attrs.integer("head_dim"),
+                attrs.number("base"),
+                sign);
+}
+
 // qkv[rows, (H + 2 G) d]: query heads by wq, key heads by wk, values copied.
 void qk_norm_forward(const OpCall& call) {
   const int64_t heads = call.attrs->integer("heads"), kv_heads = call.attrs->integer("kv_heads");
@@ -128,7 +140,7 @@ void qk_norm_forward(const OpCall& call) {
       normalise(&x[head], h < heads ? wq.data() : wk.data(), s, d, &y[head]);
     }
   }
-  store(call.out[0], y);
+  store(call.out[0], turn_heads(y, call.in[0].shape, *call.attrs, 1));
   store(call.saved[0], rstd);
 }
 
@@ -136,8 +148,8 @@ void qk_norm_backward(const OpCall& call, Views dout, Gradients din) {
   const int64_t heads = call.attrs->integer("heads"), kv_heads = call.attrs->integer("kv_heads");
   const int64_t d = call.attrs->integer("head_dim"), rows = call.in[0].shape.rows();
   const int64_t row_heads = heads + 2 * kv_heads, normed = heads + kv_heads;
-  const Values x = load(call.in[0]), wq = load(call.in[1]), wk = load(call.in[2]),
-               dy = load(dout[0]);
+  const Values x = load(call.in[0]), wq = load(call.in[1]), wk = load(call.in[2]);
+  const Values dy = turn_heads(load(dout[0]), call.in[0].shape, *call.attrs, -1);
   const Values rstd = load(call.saved[0]);
   Values dx = dy, dwq = zeros(d), dwk = zeros(d);
   for (int64_t r = 0; r < rows; ++r) {

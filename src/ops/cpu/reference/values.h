@@ -23,6 +23,16 @@ void store_gradient(const GradView& gradient, const Values& values);
 inline size_t at(int64_t i) { return static_cast<size_t>(i); }
 inline Values zeros(int64_t count) { return Values(at(count), 0.0); }
 
+// Pairs (c, c + d/2) of the first `heads` heads of each row turned by `sign` times the angle of the
+// row's position along `axis`.
+Values turned(const Values& x,
+              const Shape& shape,
+              int64_t axis,
+              int64_t heads,
+              int64_t head_dim,
+              double base,
+              double sign);
+
 // The rows of the table, by family.
 void add_matmul(Backend& backend);
 void add_norm(Backend& backend);

@@ -1,0 +1,43 @@
+// Copies to shared memory ahead of their use, by each thread for itself alone: many bytes are on
+// their way without registers for them and without a barrier. Stages are groups of copies; they
+// arrive in the order in which they were ended.
+#pragma once
+
+#if !defined(VITRINE_GPU_HIP) && !defined(VITRINE_GPU_MUSA)
+#define VITRINE_GPU_COPIES_AHEAD
+#include "gpu/copy_async.cuh"
+#endif
+#include "gpu/vector.cuh"
+
+namespace vitrine::gpu {
+
+// More read ahead of what is written: slower at the ends, measured.
+constexpr int kStages = 2;
+
+// 16 bytes, both sides aligned to them.
+__device__ __forceinline__ void copy_ahead(uint4* to, const void* from) {
+#ifdef VITRINE_GPU_COPIES_AHEAD
+  copy_async(to, from);
+#else
+  *to = *static_cast<const uint4*>(from);
+#endif
+}
+
+// Once a stage, also where nothing was copied for it.
+__device__ __forceinline__ void end_stage() {
+#ifdef VITRINE_GPU_COPIES_AHEAD
+  end_copies();
+#endif
+}
+
+// Of kStages that were ended the oldest is there.
+__device__ __forceinline__ void wait_for_oldest() {
+#ifdef VITRINE_GPU_COPIES_AHEAD
+  wait_for_copies_before<kStages - 1>();
+#endif
+}
+
+// What was read of a stage before is read again after this instead of filling registers until then.
+__device__ __forceinline__ void read_again() { asm volatile("" ::: "memory"); }
+
+}  // namespace vitrine::gpu

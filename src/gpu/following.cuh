@@ -1,0 +1,56 @@
+// A kernel that is launched while the one before it in the stream still ends (compute
+// capability 9.0 on): it begins at once with the other's last block, which saves the launch of a
+// short kernel.
+#pragma once
+
+#include "gpu/runtime.h"
+
+#if !defined(VITRINE_GPU_HIP) && !defined(VITRINE_GPU_MUSA)
+#define VITRINE_GPU_FOLLOWING
+#endif
+
+namespace vitrine::gpu {
+
+// In the first kernel, by every thread: its blocks have all begun, the next may be launched.
+__device__ __forceinline__ void let_next_begin() {
+#if defined(VITRINE_GPU_FOLLOWING) && __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+// In the second, before it reads or writes anything: the first has ended, and what it wrote is
+// there.
+__device__ __forceinline__ void wait_for_previous() {
+#if defined(VITRINE_GPU_FOLLOWING) && __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+#endif
+}
+
+// Launches a kernel that calls wait_for_previous(), in stream(), behind any kernel.
+template <typename... Parameters, typename... Arguments>
+void launch_following(const char* what,
+                      void (*kernel)(Parameters...),
+                      dim3 blocks,
+                      dim3 threads,
+                      const Arguments&... arguments) {
+#ifdef VITRINE_GPU_FOLLOWING
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = blocks;
+  config.blockDim = threads;
+  config.stream = stream();
+  config.attrs = &attribute;
+  config.numAttrs = limits().major >= 9 ? 1 : 0;
+  check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...),
+        what,
+        __FILE__,
+        __LINE__);
+#else
+  kernel<<<blocks, threads, 0, stream()> > >(static_cast<Parameters>(arguments)...);
+  check(cudaGetLastError(), what, __FILE__, __LINE__);
+#endif
+}
+
+}  // namespace vitrine::gpu
