@@ -54,6 +54,10 @@ struct Bench {
     micro_batch = options.micro_batch > 0 ? options.micro_batch : 8;
     BuildOptions build;
     build.micro_batch = micro_batch;
+    build.fp8 = options.fp8;
+    if (options.fp8 && dtype_from_name(options.dtype) != DType::kBF16) {
+      throw UsageError("--fp8: 8-bit products are part of a bf16 step; add --dtype bf16");
+    }
     Json section{{"family", decoder ? "decoder" : "world_model"}, {"size", options.size}};
     if (decoder && options.sequence > 0) section["sequence_length"] = options.sequence;
     if (decoder && options.loss_chunk_rows >= 0) {
@@ -142,6 +146,7 @@ int bench_rank(const BenchOptions& options, World* world) {
                   {"ranks", world ? world->size() : 1},
                   {"stage", options.stage},
                   {"dtype", options.dtype},
+                  {"fp8", options.fp8},
                   {"gradient_dtype", options.gradient_dtype},
                   {"prefetch", options.prefetch},
                   {"states", options.states},

@@ -85,6 +85,7 @@ int explain(
   }
   BuildOptions build;
   build.micro_batch = config.strategy.micro_batch;
+  build.fp8 = config.fp8;
   const BuiltModel built = build_model(parse_json(config.model, "model"), build);
   const ParameterTable table = make_parameter_table(built.model, config.strategy);
   const Graph graph = compile_graph(built.model, table, built.batch, config.strategy);

@@ -126,6 +126,7 @@ std::string layout(const RunConfig& config, int ranks) {
 std::string add_config_facts(const RunConfig& config, int ranks, ReportInput& input) {
   BuildOptions build;
   build.micro_batch = config.strategy.micro_batch;
+  build.fp8 = config.fp8;
   const BuiltModel built = build_model(parse_json(config.model, "model"), build);
   const ParameterTable table = make_parameter_table(built.model, config.strategy);
   std::string parameters = format_count(static_cast<double>(table.total_elements));
@@ -135,7 +136,7 @@ std::string add_config_facts(const RunConfig& config, int ranks, ReportInput& in
   const Strategy& s = config.strategy;
   input.subtitle = built.model.description;
   input.facts = {{"Parameters", parameters},
-                 {"Precision", precision(s)},
+                 {"Precision", precision(s) + (config.fp8 ? ", products of the body in fp8" : "")},
                  {"Ranks", layout(config, ranks)},
                  {"ZeRO stage", std::to_string(s.shard.stage())},
                  {"Global batch",

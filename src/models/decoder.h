@@ -29,6 +29,8 @@ struct DecoderConfig {
   // Not part of a run file: the head also gives its normed input, result "hidden" [B, T, D], from
   // which whoever samples computes the logits of single positions.
   bool with_hidden = false;
+  // Not part of a run file's model section either: the body's linears read 8-bit operands.
+  bool fp8 = false;
   // Throws ConfigError naming the field.
   void validate() const;
 };

@@ -25,6 +25,7 @@ struct BuildOptions {
   int64_t micro_batch = 1;
   int64_t rollout_steps = 0;  // of a world model; 0 = as the section says
   bool with_hidden = false;   // of a decoder: DecoderConfig::with_hidden
+  bool fp8 = false;           // linears of the body read 8-bit operands
 };
 
 // {"family": "decoder" | "vit" | "world_model", "size": "tiny", fields that override it} or

@@ -42,6 +42,7 @@ struct WorldModelConfig {
   // Weight of a later pass's loss against the first's; weights are scaled to a sum of 1.
   double rollout_weight = 1;
   double init_std = 0;  // 0 = sqrt(2 / (5 hidden)) (Nguyen and Salazar, 2019)
+  bool fp8 = false;     // as DecoderConfig::fp8
 
   int64_t patches() const { return (height / patch) * (width / patch); }
   int64_t patch_values() const { return 3 * patch * patch; }

@@ -30,8 +30,10 @@ Attrs attention_attrs(AttentionShape shape) {
 
 }  // namespace
 
-Value linear(TapeBuilder& tape, Value x, Value weight, Value bias) {
-  return tape.apply("linear", {}, {x, weight, bias});
+Value linear(TapeBuilder& tape, Value x, Value weight, Value bias, bool fp8) {
+  Attrs attrs;
+  if (fp8) attrs.set("fp8", 1);
+  return tape.apply("linear", attrs, {x, weight, bias});
 }
 
 Value rms_norm(TapeBuilder& tape, Value x, Value weight, double eps) {

@@ -14,7 +14,8 @@ struct AttentionShape {
   int64_t packed() const { return (heads + 2 * kv_heads) * head_dim; }
 };
 
-Value linear(TapeBuilder& tape, Value x, Value weight, Value bias = {});
+// `fp8`: products of 8-bit operands where the shapes allow it (ops/fp8.h).
+Value linear(TapeBuilder& tape, Value x, Value weight, Value bias = {}, bool fp8 = false);
 Value rms_norm(TapeBuilder& tape, Value x, Value weight, double eps = 1e-6);
 // Adds the pending delta first: one pass over memory for both.
 Residual add_rms_norm(

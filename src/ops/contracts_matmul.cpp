@@ -8,8 +8,9 @@ namespace vitrine::contracts {
 namespace {
 
 // linear: x[..., K], w[N, K], bias[N]? -> y[..., N]
-OpSignature infer_linear(const Attrs&, Types in) {
+OpSignature infer_linear(const Attrs& attrs, Types in) {
   const char* op = "linear";
+  if (whole(op, attrs, "fp8", 0, 0) > 1) fail(op, "fp8 is 0 or 1");
   check_count(op, in, 2, 3);
   check_floating(op, in);
   check_rank_at_least(op, "x", in[0].shape, 1);

@@ -24,6 +24,7 @@ struct Compiled {
 std::unique_ptr<Compiled> compile(const RunConfig& config, int64_t unroll) {
   BuildOptions build;
   build.micro_batch = config.strategy.micro_batch;
+  build.fp8 = config.fp8;
   build.rollout_steps = unroll;
   auto compiled = std::make_unique<Compiled>();
   compiled->built = build_model(parse_json(config.model, "model"), build);

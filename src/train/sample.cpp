@@ -22,6 +22,7 @@ TrainedRun open_trained_run(const std::string& run_folder) {
   run.config.strategy.accumulation = 1;
   BuildOptions build;
   build.with_hidden = true;
+  build.fp8 = run.config.fp8;
   BuiltModel built = build_model(parse_json(run.config.model, "model"), build);
   run.family = built.family;
   run.model = built.resolved;

@@ -122,6 +122,7 @@ class Trainer {
     if (unrolls.empty()) unrolls.push_back(0);
     BuildOptions build;
     build.micro_batch = config_.strategy.micro_batch;
+    build.fp8 = config_.fp8;
     // The longest unrolling fixes the clip length, so that all phases read the same samples.
     build.rollout_steps = *std::max_element(unrolls.begin(), unrolls.end());
     BuiltModel longest = build_model(section, build);
@@ -372,6 +373,7 @@ WorldEval evaluate_run(const std::string& run_folder, const WorldEvalOptions& op
   const RunConfig config = read_run_for_one_rank(run_folder);
   BuildOptions build;
   build.micro_batch = config.strategy.micro_batch;
+  build.fp8 = config.fp8;
   const BuiltModel probe = build_model(parse_json(config.model, "model"), build);
   if (probe.family != "world_model") {
     throw ConfigError(run_folder + " trained a " + probe.family + "; rollouts need a world model");

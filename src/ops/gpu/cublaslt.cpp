@@ -55,6 +55,12 @@ cudaDataType_t type_of(DType dtype) {
   }
 }
 
+cudaDataType_t type_of(const Gemm& g, const Matrix& operand) {
+  return operand.fp8 == Fp8::kNone   ? type_of(g.dtype)
+         : operand.fp8 == Fp8::kE4M3 ? CUDA_R_8F_E4M3
+                                     : CUDA_R_8F_E5M2;
+}
+
 // The largest power of two up to 256 that divides the address.
 uint32_t alignment_of(const void* data) {
   const auto address = reinterpret_cast<uintptr_t>(data);
@@ -77,6 +83,9 @@ GemmKey key_of(const Gemm& g) {
           g.accumulate,
           g.scales != nullptr,
           g.dtype == DType::kF32 && tf32(),
+          static_cast<int64_t>(g.a.fp8),
+          static_cast<int64_t>(g.b.fp8),
+          g.fast_sums,
           alignment_of(g.a.data),
           alignment_of(g.b.data),
           alignment_of(g.d),
@@ -99,10 +108,20 @@ void set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribut
   VITRINE_LT_CHECK(cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof value));
 }
 
-void lay_out(
-    cublasLtMatrixLayout_t layout, DType dtype, int64_t rows, int64_t columns, int64_t stride) {
+void lay_out(cublasLtMatrixLayout_t layout,
+             cudaDataType_t type,
+             int64_t rows,
+             int64_t columns,
+             int64_t stride) {
   VITRINE_LT_CHECK(cublasLtMatrixLayoutInit(
-      layout, type_of(dtype), static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), stride));
+      layout, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), stride));
+}
+
+// What of a description changes from call to call.
+void point(const Gemm& g, Plan& plan) {
+  if (g.bias) set(&plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
+  if (g.b.inverse) set(&plan.operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, g.b.inverse);
+  if (g.a.inverse) set(&plan.operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, g.a.inverse);
 }
 
 void describe(const Gemm& g, Plan& plan) {
@@ -115,13 +134,21 @@ void describe(const Gemm& g, Plan& plan) {
   set(&plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, g.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   if (g.bias) set(&plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
   if (g.bias) set(&plan.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(g.dtype));
-  if (g.bias) set(&plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
+  if (g.fast_sums) set(&plan.operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
+  point(g, plan);
   if (g.scales)
     set(&plan.operation, CUBLASLT_MATMUL_DESC_POINTER_MODE, CUBLASLT_POINTER_MODE_DEVICE);
-  lay_out(&plan.first, g.dtype, g.b.transposed ? g.k : g.n, g.b.transposed ? g.n : g.k, g.b.stride);
-  lay_out(
-      &plan.second, g.dtype, g.a.transposed ? g.m : g.k, g.a.transposed ? g.k : g.m, g.a.stride);
-  lay_out(&plan.out, g.d_dtype, g.n, g.m, g.d_stride);
+  lay_out(&plan.first,
+          type_of(g, g.b),
+          g.b.transposed ? g.k : g.n,
+          g.b.transposed ? g.n : g.k,
+          g.b.stride);
+  lay_out(&plan.second,
+          type_of(g, g.a),
+          g.a.transposed ? g.m : g.k,
+          g.a.transposed ? g.k : g.m,
+          g.a.stride);
+  lay_out(&plan.out, type_of(g.d_dtype), g.n, g.m, g.d_stride);
 }
 
 cublasStatus_t run(
@@ -303,7 +330,7 @@ void matmul(const Gemm& g, void* scratch) {
     choose(g, key, plan, scratch);
   }
   if (plan.plain) return plain_matmul(g);
-  if (g.bias) set(&plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
+  point(g, plan);
   VITRINE_LT_CHECK(run(g, plan, plan.algorithm, g.d, scratch));
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/dtype.h"
+#include "ops/fp8.h"
 
 namespace vitrine::gpu {
 
@@ -14,10 +15,15 @@ struct Matrix {
   const void* data = nullptr;
   int64_t stride = 0;  // elements
   bool transposed = false;
+  Fp8 fp8 = Fp8::kNone;            // of 8-bit elements, whatever the product's dtype
+  const float* inverse = nullptr;  // of them: on the device, what the product is multiplied by
 };
 
 // d[m, n] = alpha a[m, k] b[k, n] (+ d when `accumulate`) (+ bias[n]). Arithmetic in f32 (f64 when
 // the operands are), rounded once to d's dtype.
+//
+// 8-bit operands: both or none, under dtype bf16; a as it is and b transposed, all of m, n, k and
+// strides multiples of 16; a GPU of 8.9 or newer.
 struct Gemm {
   int64_t m = 0, n = 0, k = 0;
   DType dtype = DType::kF32;  // of a, b and bias
@@ -29,6 +35,8 @@ struct Gemm {
   const void* bias = nullptr;  // none: null
   // On the device, {alpha, accumulate ? 1 : 0} as f32 (f64 when the operands are); null: alpha 1.
   const void* scales = nullptr;
+  // Of 8-bit operands: sums stay in the tensor cores' own narrower adders, which is faster.
+  bool fast_sums = false;
 };
 
 // What a product needs of scratch, whatever its shape; 256-byte aligned. Two f32 parts of a weight
