@@ -12,6 +12,7 @@
 #include "models/registry.h"
 #include "readers/kineto.h"
 #include "report/report.h"
+#include "schedule/fp8_linears.h"
 #include "schedule/parameters.h"
 #include "train/run_folder.h"
 #include "train/trainer.h"
@@ -126,7 +127,7 @@ std::string layout(const RunConfig& config, int ranks) {
 std::string add_config_facts(const RunConfig& config, int ranks, ReportInput& input) {
   BuildOptions build;
   build.micro_batch = config.strategy.micro_batch;
-  build.fp8 = config.fp8;
+  build.fp8 = fp8_linears(config.fp8, config.strategy);
   const BuiltModel built = build_model(parse_json(config.model, "model"), build);
   const ParameterTable table = make_parameter_table(built.model, config.strategy);
   std::string parameters = format_count(static_cast<double>(table.total_elements));

@@ -34,13 +34,13 @@ class DecoderBlock : public Block {
   explicit DecoderBlock(DecoderConfig config) : c_(std::move(config)) {}
 
   std::string kind() const override {
-    return format("decoder.body h%lld g%lld d%lld theta%.17g eps%.17g%s",
+    return format("decoder.body h%lld g%lld d%lld theta%.17g eps%.17g fp8:%d",
                   static_cast<long long>(c_.heads),
                   static_cast<long long>(c_.kv_heads),
                   static_cast<long long>(c_.head_dim),
                   c_.rope_theta,
                   c_.rms_eps,
-                  c_.fp8 ? " fp8" : "");
+                  static_cast<int>(c_.fp8));
   }
 
   void declare(ParameterList& p) const override {
@@ -90,8 +90,9 @@ class DecoderBlock : public Block {
     const Value attended = linear(mixed, "wo", c_.o_bias, "bo");
     const nn::Residual mid =
         nn::add_rms_norm(tape, in.sum, attended, tape.parameter("mlp_norm"), c_.rms_eps);
+    const bool fp8 = c_.fp8 != Fp8Linears::kOff;
     const Value gate_up = linear(mid.normed, "w_gate_up", c_.mlp_bias, "b_gate_up");
-    const Value mlp = linear(nn::swiglu(tape, gate_up), "w_down", c_.mlp_bias, "b_down");
+    const Value mlp = linear(nn::swiglu(tape, gate_up, fp8), "w_down", c_.mlp_bias, "b_down");
     // The sum of the two is left to the next block's norm: one pass over memory less.
     tape.output("residual", mid.sum);
     tape.output("delta", mlp);

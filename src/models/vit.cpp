@@ -59,11 +59,11 @@ class BodyBlock : public Block {
  public:
   explicit BodyBlock(VitConfig config) : c_(std::move(config)) {}
   std::string kind() const override {
-    return format("vit.body h%lld gelu%d eps%.17g%s",
+    return format("vit.body h%lld gelu%d eps%.17g fp8:%d",
                   static_cast<long long>(c_.heads),
                   static_cast<int>(c_.gelu),
                   c_.norm_eps,
-                  c_.fp8 ? " fp8" : "");
+                  static_cast<int>(c_.fp8));
   }
   void declare(ParameterList& p) const override {
     const Init weight = Init::normal(c_.init_std);

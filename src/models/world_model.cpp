@@ -95,12 +95,12 @@ class SpaceTimeBlock : public Block {
   explicit SpaceTimeBlock(Config config) : c_(std::move(config)) {}
 
   std::string kind() const override {
-    return format("world_model.body h%lld d%lld rope%d eps%.17g%s",
+    return format("world_model.body h%lld d%lld rope%d eps%.17g fp8:%d",
                   static_cast<long long>(c_.heads),
                   static_cast<long long>(c_.head_dim),
                   c_.positions == Config::Positions::kRope,
                   c_.rms_eps,
-                  c_.fp8 ? " fp8" : "");
+                  static_cast<int>(c_.fp8));
   }
 
   void declare(ParameterList& p) const override {
@@ -136,7 +136,8 @@ class SpaceTimeBlock : public Block {
     x = nn::add_rms_norm(tape, x.sum, time, tape.parameter("mlp_norm"), c_.rms_eps);
     const Value gate_up = linear(tape, x.normed, "w_gate_up");
     tape.output("residual", x.sum);
-    tape.output("delta", linear(tape, nn::swiglu(tape, gate_up), "w_down"));
+    tape.output("delta",
+                linear(tape, nn::swiglu(tape, gate_up, c_.fp8 != Fp8Linears::kOff), "w_down"));
   }
 
  private:

@@ -13,7 +13,12 @@ enum class Fp8 : uint8_t { kNone, kE4M3, kE5M2 };
 
 constexpr float fp8_highest(Fp8 format) { return format == Fp8::kE5M2 ? 57344.0f : 448.0f; }
 
-// Whether `linear` rounds its operands: asked for by fp8 = 1, x and w in bf16, and rows, N and K
+// Attribute `fp8` of linear: what forward keeps for backward of the rounded operands, beside x and
+// w themselves. Kept copies spare backward the rounding, and cost a byte an element; they decide no
+// result.
+enum class Fp8Linears : uint8_t { kOff, kNothingKept, kInputsKept, kAllKept };
+
+// Whether `linear` rounds its operands: asked for by fp8 > 0, x and w in bf16, and rows, N and K
 // multiples of 16, which is what tensor cores take. The same on every backend.
 bool linear_in_fp8(const Attrs& attrs, const Shape& x, const Shape& w, DType dtype);
 

@@ -134,9 +134,9 @@ TEST(Infer, RefusesMissingAndImpossibleAttributes) {
       expect_refused(without, c.types(DType::kF32), name + " of -100");
     }
   }
-  expect_refused({"linear", {{"fp8", 2}}, {}},
+  expect_refused({"linear", {{"fp8", 4}}, {}},
                  {{{16, 16}, DType::kBF16}, {{16, 16}, DType::kBF16}},
-                 "fp8 of 2");
+                 "fp8 of 4");
   const TensorType x{{2, 6, 16}, DType::kF32};
   expect_refused({"rotary", {{"heads", 2}, {"head_dim", 3}, {"base", 10}, {"axis", 1}}, {}},
                  {x},

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "gpu/gpu.h"
@@ -51,6 +52,7 @@ void expect_cpu_bits(int64_t rows, int64_t columns, Fp8 format, double size, int
                 rows,
                 columns,
                 format,
+                nullptr,
                 at,
                 {wanted & 1 ? both : nullptr, wanted & 2 ? both + elements : nullptr});
     std::vector<uint8_t> got(2 * elements);
@@ -92,6 +94,71 @@ TEST(GpuFp8, CopiesAreThoseOfTheCpu) {
     expect_cpu_bits(144, 80, format, 1e30, 0);
     expect_cpu_bits(144, 80, format, 0, 0);
     expect_cpu_bits(144, 80, format, 1, 3);  // not at 16 bytes
+  }
+}
+
+// bf16 on the device; `data` is freed with it.
+struct OnDevice {
+  explicit OnDevice(int64_t count)
+      : count(count),
+        bytes(static_cast<size_t>(count) * sizeof(bf16)),
+        data(gpu().allocate(bytes)) {}
+  ~OnDevice() { gpu().release(data, bytes); }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  std::vector<float> values() const {
+    std::vector<bf16> bits(static_cast<size_t>(count));
+    gpu().download(bits.data(), data, bytes);
+    std::vector<float> wide;
+    for (const bf16 x : bits) wide.push_back(to_float(x));
+    return wide;
+  }
+  int64_t count;
+  size_t bytes;
+  void* data;
+};
+
+// What was written last has its largest magnitude noted, until something else is issued.
+void expect_noted(const OnDevice& written) {
+  const uint32_t* noted = gpu::noted_amax(written.data, written.count);
+  ASSERT_NE(noted, nullptr);
+  EXPECT_EQ(gpu::noted_amax(written.data, written.count - 16), nullptr);
+  EXPECT_EQ(gpu::noted_amax(noted, written.count), nullptr);
+  uint32_t bits = 0;
+  gpu().download(&bits, noted, sizeof bits);
+  EXPECT_EQ(gpu::noted_amax(written.data, written.count), nullptr) << "something was issued since";
+  EXPECT_EQ(std::bit_cast<float>(bits << 16),
+            largest_magnitude(written.values().data(), written.count));
+}
+
+TEST(GpuFp8, SwigluNotesTheLargestMagnitudeForTheNextOperation) {
+  const std::string why = why_no_gpu();
+  if (!why.empty()) GTEST_SKIP() << why;
+  const OpKernels& swiglu = gpu_backend().kernels("swiglu");
+  const Attrs attrs{{"fp8", 1}};
+  for (const auto& [rows, width] :
+       {std::pair<int64_t, int64_t>{16, 16}, {33, 24}, {300, 7}, {2048, 1040}}) {
+    SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(width));
+    const OnDevice x(2 * rows * width), y(rows * width), dx(2 * rows * width);
+    std::vector<bf16> drawn;
+    for (const double value : random_values(x.count, 5, 3)) {
+      drawn.push_back(to_bf16(static_cast<float>(value)));
+    }
+    gpu().upload(x.data, drawn.data(), x.bytes);
+    const TensorView in{x.data, Shape{rows, 2 * width}, DType::kBF16};
+    const TensorView out{y.data, Shape{rows, width}, DType::kBF16};
+    GradView gradient{{dx.data, in.shape, DType::kBF16}, false};
+    OpCall call;
+    call.attrs = &attrs;
+    call.in = {&in, 1};
+    call.out = {&out, 1};
+    swiglu.forward(call);
+    expect_noted(y);
+    swiglu.backward(call, {&out, 1}, {&gradient, 1});
+    expect_noted(dx);
+    gradient.accumulate = true;  // then the sum's largest is not known
+    swiglu.backward(call, {&out, 1}, {&gradient, 1});
+    EXPECT_EQ(gpu::noted_amax(dx.data, dx.count), nullptr);
   }
 }
 

@@ -68,6 +68,12 @@ uint32_t alignment_of(const void* data) {
                                (!address) * 256);
 }
 
+// Of an operand. 8-bit ones are used as aligned to 16 bytes, which is all that their kernels ask.
+uint32_t alignment_of(const Matrix& operand) {
+  const uint32_t alignment = alignment_of(operand.data);
+  return operand.fp8 == Fp8::kNone ? alignment : std::min<uint32_t>(alignment, 16);
+}
+
 GemmKey key_of(const Gemm& g) {
   return {g.m,
           g.n,
@@ -86,8 +92,8 @@ GemmKey key_of(const Gemm& g) {
           static_cast<int64_t>(g.a.fp8),
           static_cast<int64_t>(g.b.fp8),
           g.fast_sums,
-          alignment_of(g.a.data),
-          alignment_of(g.b.data),
+          alignment_of(g.a),
+          alignment_of(g.b),
           alignment_of(g.d),
           alignment_of(g.bias)};
 }
@@ -189,8 +195,8 @@ std::vector<cublasLtMatmulAlgo_t> candidates(const Gemm& g, Plan& plan) {
   // Parts of a split sum are added in the compute type, so that the result is rounded once.
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
          static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(g.b.data));
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(g.a.data));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(g.b));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(g.a));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(g.d));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(g.d));
   std::vector<cublasLtMatmulHeuristicResult_t> found(kCandidates);

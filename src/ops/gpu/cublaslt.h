@@ -15,8 +15,9 @@ struct Matrix {
   const void* data = nullptr;
   int64_t stride = 0;  // elements
   bool transposed = false;
-  Fp8 fp8 = Fp8::kNone;            // of 8-bit elements, whatever the product's dtype
-  const float* inverse = nullptr;  // of them: on the device, what the product is multiplied by
+  Fp8 fp8 = Fp8::kNone;  // of 8-bit elements, whatever the product's dtype
+  // Of them, on the device at a multiple of 16 bytes: what the product is multiplied by.
+  const float* inverse = nullptr;
 };
 
 // d[m, n] = alpha a[m, k] b[k, n] (+ d when `accumulate`) (+ bias[n]). Arithmetic in f32 (f64 when

@@ -1,8 +1,9 @@
 // Rounding to 8-bit floating formats: the largest magnitude, then the copies. Bound by memory: an
-// element is read twice (2 x 2 bytes; below about 30 MB the second time from the L2 cache) and
-// written once a copy, so 5 or 6 bytes an element. At [16384, 3584] 294 or 352 MB, 70 or 84 us on
-// H200. The transposition goes through shared memory in tiles of 128 x 64 bytes, whose 16-byte
-// chunks are swapped so that neither side meets a bank twice.
+// element is read twice (2 x 2 bytes) and written once a copy, so 5 or 6 bytes an element. At
+// [8192, 37888] 1.55 or 1.86 GB, 0.37 or 0.45 ms on H200. The two passes go through the tensor in
+// opposite directions, so that each begins with what the one before left in the L2 cache. The
+// transposition goes through shared memory in tiles of 128 x 128 bytes, whose 8-byte pieces are
+// swapped so that neither side meets a bank twice.
 #include <algorithm>
 #include <cfloat>
 
@@ -17,19 +18,34 @@ using Bf16 = __nv_bfloat16;
 
 constexpr int kThreads = 256;
 constexpr int kUnroll = 4;
-constexpr int kTileRows = 128, kTileColumns = 64;
-constexpr int kColumnWords = kTileRows / 4;  // of four rows each
+constexpr int kTile = 128;               // rows and columns
+constexpr int kPiece = 8;                // rows and columns of a thread
+constexpr int kAcross = kTile / kPiece;  // threads along a side
+static_assert(kAcross * kAcross == kThreads);
 
-__device__ __forceinline__ Vec<Bf16, 8> load8(const Bf16* from, bool wide) {
-  if (wide) return load<8>(from);
-  Vec<Bf16, 8> out;
+// kCount vectors, `step` elements apart: the loads are issued before any is used.
+template <bool kOnce, int kCount>
+__device__ __forceinline__ void load_all(Vec<Bf16, 8> (&in)[kCount],
+                                         const Bf16* from,
+                                         int64_t step,
+                                         bool wide) {
+  if (wide) {
 #pragma unroll
-  for (int i = 0; i < 8; ++i) out.v[i] = from[i];
-  return out;
+    for (int i = 0; i < kCount; ++i) {
+      in[i] = kOnce ? load_once<8>(from + i * step) : load<8>(from + i * step);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+#pragma unroll
+      for (int e = 0; e < 8; ++e) in[i].v[e] = from[i * step + e];
+    }
+  }
 }
 
 // Magnitudes of bf16 are in the order of their bits, NaN above infinity; the maximum of whole
-// numbers is the same in any order, so the atomic one is repeatable.
+// numbers is the same in any order, so the atomic one is repeatable. From the tensor's end to its
+// beginning: what wrote it left its end in the cache.
 __global__ void __launch_bounds__(kThreads)
     amax_kernel(const Bf16* from, int64_t vectors, bool wide, Fp8Scale* scale) {
   __shared__ uint32_t shared[kThreads / VITRINE_WARP];
@@ -41,14 +57,18 @@ __global__ void __launch_bounds__(kThreads)
   };
   const int64_t step = int64_t{gridDim.x} * kThreads * kUnroll;
   int64_t i = int64_t{blockIdx.x} * kThreads * kUnroll + threadIdx.x;
+  const Bf16* last = from + (vectors - 1) * 8;
   for (; i + (kUnroll - 1) * kThreads < vectors; i += step) {
     Vec<Bf16, 8> in[kUnroll];
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) in[u] = load8(from + (i + u * kThreads) * 8, wide);
+    load_all<false>(in, last - i * 8, -kThreads * 8, wide);
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) add(in[u]);
   }
-  for (; i < vectors; i += kThreads) add(load8(from + i * 8, wide));
+  for (; i < vectors; i += kThreads) {
+    Vec<Bf16, 8> in[1];
+    load_all<false>(in, last - i * 8, 0, wide);
+    add(in[0]);
+  }
   uint32_t most = max(pair & 0xffffu, pair >> 16);
   most = warp_max(most);
   if (threadIdx.x % VITRINE_WARP == 0) shared[threadIdx.x / VITRINE_WARP] = most;
@@ -86,9 +106,9 @@ __device__ __forceinline__ void transpose4(uint32_t (&w)[4]) {
   w[3] = __byte_perm(b, d, 0x7632);
 }
 
-// Chunk `chunk` (16 rows) of a tile's column, in words.
-__device__ __forceinline__ int place(int column, int chunk) {
-  return column * kColumnWords + (chunk ^ column / 8) * 4;
+// Where the piece of 8 rows `piece` of a tile's column is, in bytes.
+__device__ __forceinline__ int place(int column, int piece) {
+  return column * kTile + (piece ^ column / kPiece) * kPiece;
 }
 
 struct Tiles {
@@ -96,77 +116,89 @@ struct Tiles {
   bool wide;
 };
 
-// A thread has 4 rows x 8 columns of the tile; 8 threads lie along a row. A warp reads whole lines
-// of 128 bytes; neighbours swap halves of rows, so that each stores 16 bytes.
+// A thread has 8 rows x 8 columns of the tile. A half-warp reads 256 bytes of a row and writes 128
+// of each copy.
 template <typename F, bool kAsItIs, bool kTransposed>
-__global__ void __launch_bounds__(kThreads) to_fp8_kernel(
-    const Bf16* from, Tiles t, Fp8Scale* scales, uint8_t* as_it_is, uint8_t* transposed) {
-  __shared__ alignas(16) uint32_t tile[kTransposed ? kTileColumns * kColumnWords : 4];
-  const float scale = scale_of<F>(scales->amax_bits);
-  if (blockIdx.x == 0 && threadIdx.x == 0) scales->inverse = __fdiv_rn(1.0f, scale);
-  const int tx = static_cast<int>(threadIdx.x) % 8, ty = static_cast<int>(threadIdx.x) / 8;
-  const int64_t first_row = int64_t{blockIdx.x} / t.across * kTileRows;
-  const int64_t first_column = int64_t{blockIdx.x} % t.across * kTileColumns;
-  const int64_t row = first_row + ty * 4, column = first_column + tx * 8;
-  const bool inside = row < t.rows && column < t.columns;
-  uint2 bytes[4] = {};
-  if (inside) {
-    Vec<Bf16, 8> in[4];
+__global__ void __launch_bounds__(kThreads) to_fp8_kernel(const Bf16* from,
+                                                          Tiles t,
+                                                          const uint32_t* amax_bits,
+                                                          Fp8Scale* scales,
+                                                          uint8_t* as_it_is,
+                                                          uint8_t* transposed) {
+  __shared__ alignas(16) uint8_t tile[kTransposed ? kTile * kTile : 16];
+  const uint32_t amax = *amax_bits;
+  const float scale = scale_of<F>(amax);
+  if (blockIdx.x == 0 && threadIdx.x == 0) *scales = {__fdiv_rn(1.0f, scale), amax};
+  const int tx = static_cast<int>(threadIdx.x) % kAcross;
+  const int ty = static_cast<int>(threadIdx.x) / kAcross;
+  const int64_t first_row = int64_t{blockIdx.x} / t.across * kTile;
+  const int64_t first_column = int64_t{blockIdx.x} % t.across * kTile;
+  const int64_t row = first_row + ty * kPiece, column = first_column + tx * kPiece;
+  uint2 bytes[kPiece] = {};
+  if (row < t.rows && column < t.columns) {
+    Vec<Bf16, 8> in[kPiece];
+    load_all<true>(in, from + row * t.columns + column, t.columns, t.wide);
 #pragma unroll
-    for (int r = 0; r < 4; ++r) in[r] = load8(from + (row + r) * t.columns + column, t.wide);
-#pragma unroll
-    for (int r = 0; r < 4; ++r) bytes[r] = narrow8<F>(in[r], scale);
-  }
-  if constexpr (kAsItIs) {
-    const bool odd = tx % 2 != 0;
-#pragma unroll
-    for (int p = 0; p < 2; ++p) {
-      const uint2 mine = odd ? bytes[2 + p] : bytes[p];
-      uint2 other = odd ? bytes[p] : bytes[2 + p];
-      other.x = __shfl_xor_sync(VITRINE_FULL_MASK, other.x, 1);
-      other.y = __shfl_xor_sync(VITRINE_FULL_MASK, other.y, 1);
-      const uint4 out = odd ? make_uint4(other.x, other.y, mine.x, mine.y)
-                            : make_uint4(mine.x, mine.y, other.x, other.y);
-      const int64_t to = (row + (odd ? 2 : 0) + p) * t.columns + (odd ? column - 8 : column);
-      if (inside) *reinterpret_cast<uint4*>(as_it_is + to) = out;
+    for (int r = 0; r < kPiece; ++r) {
+      bytes[r] = narrow8<F>(in[r], scale);
+      if constexpr (kAsItIs) {
+        *reinterpret_cast<uint2*>(as_it_is + (row + r) * t.columns + column) = bytes[r];
+      }
     }
   }
   if constexpr (kTransposed) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      uint32_t words[4];
+      uint32_t upper[4], lower[4];
 #pragma unroll
-      for (int r = 0; r < 4; ++r) words[r] = half ? bytes[r].y : bytes[r].x;
-      transpose4(words);
+      for (int r = 0; r < 4; ++r) {
+        upper[r] = half ? bytes[r].y : bytes[r].x;
+        lower[r] = half ? bytes[4 + r].y : bytes[4 + r].x;
+      }
+      transpose4(upper);
+      transpose4(lower);
 #pragma unroll
-      for (int c = 0; c < 4; ++c) tile[place(tx * 8 + half * 4 + c, ty / 4) + ty % 4] = words[c];
+      for (int c = 0; c < 4; ++c) {
+        const int at = place(tx * kPiece + half * 4 + c, ty);
+        *reinterpret_cast<uint2*>(&tile[at]) = make_uint2(upper[c], lower[c]);
+      }
     }
     __syncthreads();
+    // 16 rows a thread: two pieces, which an odd swap has in the other order.
+    constexpr int kWriters = kTile / 16;
+    const int64_t to_row = first_row + static_cast<int>(threadIdx.x) % kWriters * 16;
+    if (to_row >= t.rows) return;
 #pragma unroll
-    for (int c = ty; c < kTileColumns; c += kThreads / 8) {
-      const int64_t to_column = first_column + c, to_row = first_row + tx * 16;
-      if (to_column < t.columns && to_row < t.rows) {
-        *reinterpret_cast<uint4*>(transposed + to_column * t.rows + to_row) =
-            *reinterpret_cast<const uint4*>(&tile[place(c, tx)]);
-      }
+    for (int c = static_cast<int>(threadIdx.x) / kWriters; c < kTile; c += kThreads / kWriters) {
+      const int64_t to_column = first_column + c;
+      if (to_column >= t.columns) return;
+      const int piece = static_cast<int>(threadIdx.x) % kWriters * 2;
+      const int at = place(c, piece);
+      uint4 out = *reinterpret_cast<const uint4*>(&tile[at & ~15]);
+      if (at & kPiece) out = make_uint4(out.z, out.w, out.x, out.y);
+      *reinterpret_cast<uint4*>(transposed + to_column * t.rows + to_row) = out;
     }
   }
 }
 
 template <typename F>
-void launch(const Bf16* from, const Tiles& t, Fp8Scale* scale, const Fp8Copies& copies) {
-  const auto blocks = static_cast<unsigned>((t.rows + kTileRows - 1) / kTileRows * t.across);
+void launch(const Bf16* from,
+            const Tiles& t,
+            const uint32_t* amax_bits,
+            Fp8Scale* scale,
+            const Fp8Copies& copies) {
+  const auto blocks = static_cast<unsigned>((t.rows + kTile - 1) / kTile * t.across);
   auto* as_it_is = static_cast<uint8_t*>(copies.as_it_is);
   auto* transposed = static_cast<uint8_t*>(copies.transposed);
   if (as_it_is && transposed) {
     to_fp8_kernel<F, true, true>
-        <<<blocks, kThreads, 0, stream()>>>(from, t, scale, as_it_is, transposed);
+        <<<blocks, kThreads, 0, stream()>>>(from, t, amax_bits, scale, as_it_is, transposed);
   } else if (transposed) {
     to_fp8_kernel<F, false, true>
-        <<<blocks, kThreads, 0, stream()>>>(from, t, scale, as_it_is, transposed);
+        <<<blocks, kThreads, 0, stream()>>>(from, t, amax_bits, scale, as_it_is, transposed);
   } else if (as_it_is) {
     to_fp8_kernel<F, true, false>
-        <<<blocks, kThreads, 0, stream()>>>(from, t, scale, as_it_is, transposed);
+        <<<blocks, kThreads, 0, stream()>>>(from, t, amax_bits, scale, as_it_is, transposed);
   }
   VITRINE_GPU_LAUNCHED("to_fp8");
 }
@@ -182,22 +214,26 @@ void to_fp8(const void* from,
             int64_t rows,
             int64_t columns,
             Fp8 format,
+            const uint32_t* amax_bits,
             Fp8Scale* scale,
             const Fp8Copies& copies) {
   const auto* values = static_cast<const Bf16*>(from);
   const int64_t vectors = rows * columns / 8;
   if (vectors == 0) return;
   const bool wide = reinterpret_cast<uintptr_t>(from) % 16 == 0;
-  const int64_t wanted = (vectors + kThreads * kUnroll - 1) / (kThreads * kUnroll);
-  const auto blocks =
-      static_cast<unsigned>(std::min<int64_t>(wanted, int64_t{limits().multiprocessors} * 8));
-  amax_kernel<<<blocks, kThreads, 0, stream()>>>(values, vectors, wide, scale);
-  VITRINE_GPU_LAUNCHED("amax");
-  const Tiles tiles{rows, columns, (columns + kTileColumns - 1) / kTileColumns, wide};
+  if (!amax_bits) {
+    const int64_t wanted = (vectors + kThreads * kUnroll - 1) / (kThreads * kUnroll);
+    const auto blocks =
+        static_cast<unsigned>(std::min<int64_t>(wanted, int64_t{limits().multiprocessors} * 8));
+    amax_kernel<<<blocks, kThreads, 0, stream()>>>(values, vectors, wide, scale);
+    VITRINE_GPU_LAUNCHED("amax");
+    amax_bits = &scale->amax_bits;
+  }
+  const Tiles tiles{rows, columns, (columns + kTile - 1) / kTile, wide};
   if (format == Fp8::kE5M2) {
-    launch<E5M2>(values, tiles, scale, copies);
+    launch<E5M2>(values, tiles, amax_bits, scale, copies);
   } else {
-    launch<E4M3>(values, tiles, scale, copies);
+    launch<E4M3>(values, tiles, amax_bits, scale, copies);
   }
 }
 

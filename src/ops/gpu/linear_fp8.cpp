@@ -16,6 +16,7 @@
 #include "ops/gpu/linear_fp8.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "ops/gpu/columns.h"
 #include "ops/gpu/cublaslt.h"
@@ -42,6 +43,23 @@ Matrix fp8_matrix(void* data, int64_t stride, bool transposed, Fp8 format, const
   return {data, stride, transposed, format, &scale->inverse};
 }
 
+// Of forward, for backward; null where it is not kept.
+struct Kept {
+  explicit Kept(const OpCall& call) {
+    const auto at = [&](size_t i) { return i < call.saved.size() ? call.saved[i].data : nullptr; };
+    scales = static_cast<Fp8Scale*>(at(0));
+    x = at(1);
+    w = at(2);
+  }
+  Fp8Scale* scales;  // of x and w
+  void *x, *w;       // transposed copies
+};
+
+bool fast_gradients() {
+  static const bool fast = std::getenv("FP8_FAST") != nullptr;
+  return fast;
+}
+
 constexpr int kScales = 3;  // of x, w, dy
 constexpr int64_t kScaleBytes = kScales * static_cast<int64_t>(sizeof(Fp8Scale));
 
@@ -56,15 +74,18 @@ bool fp8_linear(const OpCall& call) {
 void linear_fp8_forward(const OpCall& call) {
   const TensorView &x = call.in[0], &w = call.in[1], &y = call.out[0];
   const int64_t n = w.shape[0], k = w.shape[1], m = x.elements() / k;
+  const uint32_t* noted = noted_amax(x.data, m * k);  // before anything is issued
+  const Kept kept(call);
   Cutter cut;
   const size_t product = cut.add(kGemmScratch), scale_bytes = cut.add(kScaleBytes);
   const size_t x_bytes = cut.add(m * k), w_bytes = cut.add(n * k);
   char* scratch = static_cast<char*>(workspace(cut.total()));
-  auto* scales = reinterpret_cast<Fp8Scale*>(scratch + scale_bytes);
+  Fp8Scale* scales = kept.scales;
+  if (!scales) scales = reinterpret_cast<Fp8Scale*>(scratch + scale_bytes);
   char *x8 = scratch + x_bytes, *w8 = scratch + w_bytes;
-  clear_fp8_scales(scales, kScales);
-  to_fp8(x.data, m, k, Fp8::kE4M3, &scales[0], {.as_it_is = x8});
-  to_fp8(w.data, n, k, Fp8::kE4M3, &scales[1], {.as_it_is = w8});
+  clear_fp8_scales(scales, 2);
+  to_fp8(x.data, m, k, Fp8::kE4M3, noted, &scales[0], {x8, kept.x});
+  to_fp8(w.data, n, k, Fp8::kE4M3, nullptr, &scales[1], {w8, kept.w});
   const TensorView bias = operand(call.in, 2);
   const bool fused = bias && reinterpret_cast<uintptr_t>(bias.data) % 16 == 0;
   matmul({.m = m,
@@ -82,16 +103,19 @@ void linear_fp8_forward(const OpCall& call) {
   if (bias && !fused) add_to_rows(y, m, n, bias);
 }
 
-// dw first, as in bf16; the copies of x and w take turns in one place.
+// dw first, as in bf16; copies of x and w that were not kept take turns in one place.
 void linear_fp8_backward(const OpCall& call, Views dout, Gradients din) {
   const TensorView &x = call.in[0], &w = call.in[1], &dy = dout[0];
   const int64_t n = w.shape[0], k = w.shape[1], m = dy.elements() / n;
   const GradView dx = operand(din, 0), dw = operand(din, 1), dbias = operand(din, 2);
+  const uint32_t* noted = noted_amax(dy.data, m * n);  // before anything is issued
+  const Kept kept(call);
   Cutter cut;
   const size_t product = cut.add(kGemmScratch), scale_bytes = cut.add(kScaleBytes);
   const size_t sums = cut.add(dbias ? static_cast<int64_t>(column_sum_scratch(dy.dtype, m, n)) : 0);
   const size_t dy_bytes = cut.add(dx ? m * n : 0), dyt_bytes = cut.add(dw ? m * n : 0);
-  const size_t other_bytes = cut.add(std::max(dw ? m * k : 0, dx ? n * k : 0));
+  const size_t other_bytes =
+      cut.add(std::max(dw && !kept.x ? m * k : 0, dx && !kept.w ? n * k : 0));
   char* scratch = static_cast<char*>(workspace(cut.total()));
   auto* scales = reinterpret_cast<Fp8Scale*>(scratch + scale_bytes);
   char *dy8 = scratch + dy_bytes, *dyt8 = scratch + dyt_bytes, *other8 = scratch + other_bytes;
@@ -101,36 +125,44 @@ void linear_fp8_backward(const OpCall& call, Views dout, Gradients din) {
            m,
            n,
            Fp8::kE5M2,
+           noted,
            &scales[2],
            {.as_it_is = dx ? dy8 : nullptr, .transposed = dw ? dyt8 : nullptr});
   }
+  // The transposed copy of x or w, kept or made again; a kept scale spares the search.
+  const auto transposed = [&](const TensorView& from, int64_t rows, int which, void* copy) {
+    if (copy) return fp8_matrix(copy, rows, true, Fp8::kE4M3, &kept.scales[which]);
+    const uint32_t* amax = kept.scales ? &kept.scales[which].amax_bits : nullptr;
+    to_fp8(from.data, rows, k, Fp8::kE4M3, amax, &scales[which], {.transposed = other8});
+    return fp8_matrix(other8, rows, true, Fp8::kE4M3, &scales[which]);
+  };
   if (dw) {
-    to_fp8(x.data, m, k, Fp8::kE4M3, &scales[0], {.transposed = other8});
     matmul({.m = n,
             .n = k,
             .k = m,
             .dtype = dy.dtype,
             .a = fp8_matrix(dyt8, m, false, Fp8::kE5M2, &scales[2]),
-            .b = fp8_matrix(other8, m, true, Fp8::kE4M3, &scales[0]),
+            .b = transposed(x, m, 0, kept.x),
             .d = dw.view.data,
             .d_dtype = dw.view.dtype,
             .d_stride = k,
-            .accumulate = dw.accumulate},
+            .accumulate = dw.accumulate,
+            .fast_sums = fast_gradients()},
            scratch + product);
   }
   if (dbias) column_sum(dy, m, n, dbias, scratch + sums);
   if (dx) {
-    to_fp8(w.data, n, k, Fp8::kE4M3, &scales[1], {.transposed = other8});
     matmul({.m = m,
             .n = k,
             .k = n,
             .dtype = dy.dtype,
             .a = fp8_matrix(dy8, n, false, Fp8::kE5M2, &scales[2]),
-            .b = fp8_matrix(other8, n, true, Fp8::kE4M3, &scales[1]),
+            .b = transposed(w, n, 1, kept.w),
             .d = dx.view.data,
             .d_dtype = dx.view.dtype,
             .d_stride = k,
-            .accumulate = dx.accumulate},
+            .accumulate = dx.accumulate,
+            .fast_sums = fast_gradients()},
            scratch + product);
   }
 }
