@@ -91,7 +91,6 @@ GemmKey key_of(const Gemm& g) {
           g.dtype == DType::kF32 && tf32(),
           static_cast<int64_t>(g.a.fp8),
           static_cast<int64_t>(g.b.fp8),
-          g.fast_sums,
           alignment_of(g.a),
           alignment_of(g.b),
           alignment_of(g.d),
@@ -140,7 +139,6 @@ void describe(const Gemm& g, Plan& plan) {
   set(&plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, g.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   if (g.bias) set(&plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
   if (g.bias) set(&plan.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(g.dtype));
-  if (g.fast_sums) set(&plan.operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
   point(g, plan);
   if (g.scales)
     set(&plan.operation, CUBLASLT_MATMUL_DESC_POINTER_MODE, CUBLASLT_POINTER_MODE_DEVICE);

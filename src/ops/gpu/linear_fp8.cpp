@@ -2,21 +2,18 @@
 // pays. Both operands of an fp8 product have to lie along the sum on Hopper, so the backward reads
 // transposed copies.
 //
-// Bytes of the roundings: forward 5 (m k + n k); backward 5 m k + 6 m n + 5 n k (dy both ways), of
-// which reading each tensor for its largest magnitude is 2. At m = 16384 and the widths of a 7B
-// model, in ms at 0.75 and 1.3 PFLOP/s and 4.17 TB/s:
-//                         bf16: fwd, bwd     fp8 products        roundings: fwd, bwd
-//   n 4608  k 3584        0.72, 1.44         0.42, 0.83          0.09, 0.20
-//   n 3584  k 3584        0.56, 1.12         0.32, 0.65          0.09, 0.17
-//   n 37888 k 3584        5.9, 11.9          3.4, 6.8            0.23, 1.1
-//   n 3584  k 18944       3.0, 5.9           1.7, 3.4            0.45, 0.54
-// The roundings take 22 % of what the products save. Largest magnitudes found by the kernels that
-// make x and dy (norms, swiglu, products) would spare two fifths of that; a transposed x that is
-// kept from the forward, for m k bytes of memory a layer, another 2 m k of the backward.
+// Bytes of the roundings: 6 (m k + n k + m n), of which finding the largest magnitudes is 2, spared
+// where the operation before has noted it; 10 (m k + n k) + 6 m n where no copies are kept from
+// forward. At m = 8192 and the widths of a 7B model, in ms on H200 (products as measured
+// one by one; roundings at 4.1 TB/s, w_gate_up's dy and w_down's x noted by swiglu):
+//                         bf16: fwd, bwd     fp8 products        roundings
+//   n 4608  k 3584        0.33, 0.67         0.19, 0.38          0.12
+//   n 3584  k 3584        0.26, 0.55         0.15, 0.31          0.10
+//   n 37888 k 3584        2.76, 5.77         1.81, 3.46          0.55
+//   n 3584  k 18944       1.53, 2.93         0.84, 1.76          0.29
 #include "ops/gpu/linear_fp8.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "ops/gpu/columns.h"
 #include "ops/gpu/cublaslt.h"
@@ -55,11 +52,6 @@ struct Kept {
   void *x, *w;       // transposed copies
 };
 
-bool fast_gradients() {
-  static const bool fast = std::getenv("FP8_FAST") != nullptr;
-  return fast;
-}
-
 constexpr int kScales = 3;  // of x, w, dy
 constexpr int64_t kScaleBytes = kScales * static_cast<int64_t>(sizeof(Fp8Scale));
 
@@ -97,8 +89,7 @@ void linear_fp8_forward(const OpCall& call) {
           .d = y.data,
           .d_dtype = y.dtype,
           .d_stride = n,
-          .bias = fused ? bias.data : nullptr,
-          .fast_sums = true},
+          .bias = fused ? bias.data : nullptr},
          scratch + product);
   if (bias && !fused) add_to_rows(y, m, n, bias);
 }
@@ -146,8 +137,7 @@ void linear_fp8_backward(const OpCall& call, Views dout, Gradients din) {
             .d = dw.view.data,
             .d_dtype = dw.view.dtype,
             .d_stride = k,
-            .accumulate = dw.accumulate,
-            .fast_sums = fast_gradients()},
+            .accumulate = dw.accumulate},
            scratch + product);
   }
   if (dbias) column_sum(dy, m, n, dbias, scratch + sums);
@@ -161,8 +151,7 @@ void linear_fp8_backward(const OpCall& call, Views dout, Gradients din) {
             .d = dx.view.data,
             .d_dtype = dx.view.dtype,
             .d_stride = k,
-            .accumulate = dx.accumulate,
-            .fast_sums = fast_gradients()},
+            .accumulate = dx.accumulate},
            scratch + product);
   }
 }
