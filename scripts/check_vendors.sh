@@ -13,7 +13,7 @@ trap 'rm -rf "$scratch"' EXIT
 
 # Libraries of one vendor (products of matrices, attention, collectives) and machine code stay behind their own
 # interfaces; what uses them is not compiled here, and is named.
-own='attention_mma\.cuh|copy_async\.cuh|cub/|cublas|cudnn|nccl|cufile|cupti|cuda_fp8|__nv_fp8|asm volatile|asm\(|wgmma|cuda_bf16|nvrtc'
+own='attention_mma\.cuh|copy_async\.cuh|cub/|cublas|cudnn|nccl|cufile|cupti|cuda_fp8|gpu/fp8\.cuh|__nv_fp8|asm volatile|asm\(|wgmma|cuda_bf16|nvrtc'
 files=() apart=()
 while read -r file; do
   if grep -Eiq "$own" "$file"; then apart+=("$file"); else files+=("$file"); fi

@@ -3,10 +3,10 @@
 
   tools/gpu_loss_curves.py [--vitrine PATH] [--gpus 1|2] [--steps 200] [--only decoder|world|untied] [--folder FOLDER]
 
-Every run sees the same samples from the same starting values: f32 on the CPU, f32 and bf16 on one GPU, and with --gpus 2
-f32 at ZeRO stages 0 to 3, and a decoder with embeddings of its own for each end (untied) as a pipeline of two stages.
-Fails when an f32 curve leaves the CPU's by more than 1e-4 of it, when bf16 ends more than 2 % away, or when losses or
-gradient norms of the ZeRO stages differ in any digit. FOLDER keeps the runs and curves.json.
+Every run sees the same samples from the same starting values: f32 on the CPU, f32, bf16 and bf16 with fp8 products on one
+GPU, and with --gpus 2 f32 at ZeRO stages 0 to 3, and a decoder with embeddings of its own for each end (untied) as a
+pipeline of two stages. Fails when an f32 curve leaves the CPU's by more than 1e-4 of it, when bf16 or fp8 ends more than
+2 % away, or when losses or gradient norms of the ZeRO stages differ in any digit. FOLDER keeps the runs and curves.json.
 """
 import argparse
 import concurrent.futures
@@ -19,8 +19,8 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-F32_BAR, BF16_BAR = 1e-4, 0.02
-BF16_STEPS = 20  # its end is the mean of so many steps
+F32_BAR, NARROW_BAR = 1e-4, 0.02
+END_STEPS = 20  # its end is the mean of so many steps
 
 
 def text(sentences):
@@ -58,7 +58,7 @@ class Model:
             self.keys["model.tied_embeddings"] = False
 
 
-def curve(vitrine, folder, model, label, device, ranks=1, stage=0, bf16=False, pipeline=1):
+def curve(vitrine, folder, model, label, device, ranks=1, stage=0, bf16=False, fp8=False, pipeline=1):
     """Trains and returns (losses, gradient norms)."""
     run = folder / f"{model.name}-{label}"
     keys = {**model.keys, "zero_optimization.stage": stage, "train_batch_size": 8, "train_micro_batch_size_per_gpu": 8 // ranks}
@@ -67,6 +67,8 @@ def curve(vitrine, folder, model, label, device, ranks=1, stage=0, bf16=False, p
         keys["mesh"] = {"data": ranks // pipeline, "pipeline": pipeline}
     if bf16:
         keys["bf16"] = {"enabled": True}
+    if fp8:
+        keys["fp8"] = {"enabled": True}
     command = [vitrine, "train", ROOT / "examples" / model.file, "--device", device, "--run", run, "--json", "--quiet"]
     for key, value in keys.items():
         command += ["--set", f"{key}={json.dumps(value)}"]
@@ -89,7 +91,7 @@ def largest_difference(a, b):
 
 
 def end(losses):
-    return sum(losses[-BF16_STEPS:]) / len(losses[-BF16_STEPS:])
+    return sum(losses[-END_STEPS:]) / len(losses[-END_STEPS:])
 
 
 def check(name, curves):
@@ -106,9 +108,9 @@ def check(name, curves):
     for label, (losses, _) in curves.items():
         if label == "cpu-f32":
             continue
-        if label.endswith("bf16"):
+        if label.endswith(("bf16", "fp8")):
             difference = abs(end(losses) / end(cpu) - 1)
-            print(f"  {label:<12} ends at {end(losses):.6g}, {100 * difference:.3f} % away   {verdict(difference <= BF16_BAR)}")
+            print(f"  {label:<12} ends at {end(losses):.6g}, {100 * difference:.3f} % away   {verdict(difference <= NARROW_BAR)}")
         else:
             difference, step = largest_difference(losses, cpu)
             print(f"  {label:<12} at most {difference:.2e} away, at step {step}   {verdict(difference <= F32_BAR)}")
@@ -140,7 +142,7 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(1) as beside:
         slow = {m.name: beside.submit(curve, args.vitrine, folder, m, "cpu-f32", "cpu") for m in models}
         for model in models:
-            runs = [("gpu-f32", {}), ("gpu-bf16", {"bf16": True})]
+            runs = [("gpu-f32", {}), ("gpu-bf16", {"bf16": True}), ("gpu-fp8", {"bf16": True, "fp8": True})]
             if args.gpus != 1:
                 runs += [(f"gpu2-zero{stage}", {"ranks": 2, "stage": stage}) for stage in range(4)]
             if model.name == "untied":

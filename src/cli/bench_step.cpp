@@ -14,6 +14,7 @@
 #include "core/philox.h"
 #include "models/registry.h"
 #include "run/engine.h"
+#include "schedule/fp8_linears.h"
 #include "timeline/chrome_writer.h"
 
 namespace vitrine {
@@ -53,14 +54,6 @@ struct Bench {
   Bench(const BenchOptions& options, Recorder* recorder, World* world = nullptr) {
     const bool decoder = options.model == "decoder";
     micro_batch = options.micro_batch > 0 ? options.micro_batch : 8;
-    BuildOptions build;
-    build.micro_batch = micro_batch;
-    Json section{{"family", decoder ? "decoder" : "world_model"}, {"size", options.size}};
-    if (decoder && options.sequence > 0) section["sequence_length"] = options.sequence;
-    if (decoder && options.loss_chunk_rows >= 0) {
-      section["loss_chunk_rows"] = options.loss_chunk_rows;
-    }
-    built = build_model(section, build);
     EngineOptions engine_options;
     if (options.device == "gpu") {
       engine_options.execution = gpu_execution(rank_environment().local_rank);
@@ -76,6 +69,18 @@ struct Bench {
     strategy.recompute = options.recompute;
     strategy.prefetch_elements = options.prefetch;
     strategy.max_live_elements = std::max(strategy.max_live_elements, 8 * options.prefetch);
+    BuildOptions build;
+    build.micro_batch = micro_batch;
+    build.fp8 = fp8_linears(options.fp8, strategy);
+    if (options.fp8 && dtype_from_name(options.dtype) != DType::kBF16) {
+      throw UsageError("--fp8: 8-bit products are part of a bf16 step; add --dtype bf16");
+    }
+    Json section{{"family", decoder ? "decoder" : "world_model"}, {"size", options.size}};
+    if (decoder && options.sequence > 0) section["sequence_length"] = options.sequence;
+    if (decoder && options.loss_chunk_rows >= 0) {
+      section["loss_chunk_rows"] = options.loss_chunk_rows;
+    }
+    built = build_model(section, build);
     const Json resolved = parse_json(built.resolved, "model");
     const int64_t ids =
         decoder ? resolved.value("vocab", int64_t{2}) : resolved.value("action_count", int64_t{2});
@@ -162,6 +167,7 @@ int bench_rank(const BenchOptions& options, World* world) {
             {"ranks", world ? world->size() : 1},
             {"stage", options.stage},
             {"dtype", options.dtype},
+            {"fp8", options.fp8},
             {"gradient_dtype", options.gradient_dtype},
             {"prefetch", options.prefetch},
             {"states", options.states},

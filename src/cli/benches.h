@@ -18,7 +18,7 @@ struct BenchOptions {
   int64_t accumulation = 1, stage = 0, loss_chunk_rows = -1;  // -1 = the model's
   int64_t prefetch = 500'000'000;                             // stage3_prefetch_bucket_size
   int ranks = 1, warmup = 3;
-  bool recompute = false;
+  bool recompute = false, fp8 = false;
   std::string trace;  // "" or a file: three more steps, recorded
   bool json = false;
 };

@@ -83,6 +83,7 @@ void add_bench(CLI::App& app, CommandAction& action, const CommandLine& line) {
       ->capture_default_str();
   command->add_option("--ranks", a->options.ranks, "Of step")->capture_default_str();
   command->add_option("--loss-chunk-rows", a->options.loss_chunk_rows, "Of step, for decoders");
+  command->add_flag("--fp8", a->options.fp8, "Of step: 8-bit products in the body, with bf16");
   command->add_flag("--recompute", a->options.recompute, "Of step: full recomputation");
   command->add_option("--trace", a->options.trace, "Of step: file for three more, recorded steps");
   command->add_option("--op", a->op, "Of ops: only this operation");

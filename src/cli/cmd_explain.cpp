@@ -10,6 +10,7 @@
 #include "core/json.h"
 #include "models/registry.h"
 #include "plan/engine_memory.h"
+#include "schedule/fp8_linears.h"
 #include "schedule/memory.h"
 
 namespace vitrine {
@@ -85,6 +86,7 @@ int explain(
   }
   BuildOptions build;
   build.micro_batch = config.strategy.micro_batch;
+  build.fp8 = fp8_linears(config.fp8, config.strategy);
   const BuiltModel built = build_model(parse_json(config.model, "model"), build);
   const ParameterTable table = make_parameter_table(built.model, config.strategy);
   const Graph graph = compile_graph(built.model, table, built.batch, config.strategy);

@@ -12,6 +12,7 @@
 #include "models/registry.h"
 #include "readers/kineto.h"
 #include "report/report.h"
+#include "schedule/fp8_linears.h"
 #include "schedule/parameters.h"
 #include "train/run_folder.h"
 #include "train/trainer.h"
@@ -126,6 +127,7 @@ std::string layout(const RunConfig& config, int ranks) {
 std::string add_config_facts(const RunConfig& config, int ranks, ReportInput& input) {
   BuildOptions build;
   build.micro_batch = config.strategy.micro_batch;
+  build.fp8 = fp8_linears(config.fp8, config.strategy);
   const BuiltModel built = build_model(parse_json(config.model, "model"), build);
   const ParameterTable table = make_parameter_table(built.model, config.strategy);
   std::string parameters = format_count(static_cast<double>(table.total_elements));
@@ -135,7 +137,7 @@ std::string add_config_facts(const RunConfig& config, int ranks, ReportInput& in
   const Strategy& s = config.strategy;
   input.subtitle = built.model.description;
   input.facts = {{"Parameters", parameters},
-                 {"Precision", precision(s)},
+                 {"Precision", precision(s) + (config.fp8 ? ", products of the body in fp8" : "")},
                  {"Ranks", layout(config, ranks)},
                  {"ZeRO stage", std::to_string(s.shard.stage())},
                  {"Global batch",

@@ -84,6 +84,7 @@ void add_precision(const RunConfig& config, Json& json) {
     json["bf16"] = {{"enabled", true}};
     if (strategy.master_dtype == DType::kBF16) json["bf16"]["bf16_master_weights_and_grads"] = true;
     if (strategy.moment_dtype == DType::kBF16) json["bf16"]["bf16_optimizer_states"] = true;
+    json["fp8"] = {{"enabled", config.fp8}};
   }
   if (strategy.compute_dtype == DType::kF16) {
     const LossScaler& scaler = config.loss_scaler;

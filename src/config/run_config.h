@@ -68,6 +68,7 @@ struct RunConfig {
   Strategy strategy;          // micro_batch and accumulation included
   OptimizerConfig optimizer;  // clip included
   LossScaler loss_scaler;     // of fp16; scale 1 and not dynamic otherwise
+  bool fp8 = false;           // linears of the body read 8-bit operands; needs bf16
   std::vector<Remark> remarks;
 };
 

@@ -212,11 +212,23 @@ void check_data_fits(const RunConfig& config) {
   throw ConfigError("data.kind: a " + config.family + " takes " + wanted + ", got " + kind);
 }
 
+bool read_fp8(const Json& section, const Strategy& strategy) {
+  if (section.is_null()) return false;
+  JsonReader in(section, "fp8");
+  const bool enabled = in.boolean("enabled", false);
+  in.finish();
+  if (enabled && strategy.compute_dtype != DType::kBF16) {
+    throw ConfigError(
+        "fp8.enabled: 8-bit products are part of a bf16 run; add \"bf16\": {\"enabled\": true}");
+  }
+  return enabled;
+}
+
 }  // namespace
 
 const std::vector<std::string>& own_keys() {
   static const std::vector<std::string> keys = {
-      "name", "model", "data", "train", "mesh", "frozen", "allow_not_yet"};
+      "name", "model", "data", "train", "mesh", "frozen", "fp8", "allow_not_yet"};
   return keys;
 }
 
@@ -245,6 +257,7 @@ RunConfig make_run_config(const Json& file, const ConfigOptions& options) {
     config.strategy.frozen = frozen.get<std::vector<std::string>>();
   }
   config.strategy.validate();
+  config.fp8 = read_fp8(top.raw("fp8"), config.strategy);
   const BuiltModel built =
       build_model(section(resolved, "model"), {config.strategy.micro_batch, 0});
   config.model = built.resolved;

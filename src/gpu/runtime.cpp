@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "gpu/issued.h"
 
 namespace vitrine::gpu {
 namespace {
@@ -15,6 +16,7 @@ namespace {
 struct Current {
   int device = -1;
   cudaStream_t stream = nullptr;
+  uint64_t asked_for = 0;
 };
 thread_local Current current;
 
@@ -99,7 +101,12 @@ const Limits& limits() {
   return limits;
 }
 
-cudaStream_t stream() { return current.stream; }
+cudaStream_t stream() {
+  ++current.asked_for;
+  return current.stream;
+}
+
+uint64_t streams_asked_for() { return current.asked_for; }
 
 void use_stream(int device, cudaStream_t stream) {
   if (current.device != device) {
@@ -107,6 +114,7 @@ void use_stream(int device, cudaStream_t stream) {
     current.device = device;
   }
   current.stream = stream;
+  ++current.asked_for;
 }
 
 void* workspace(size_t bytes) {

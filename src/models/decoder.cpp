@@ -34,12 +34,13 @@ class DecoderBlock : public Block {
   explicit DecoderBlock(DecoderConfig config) : c_(std::move(config)) {}
 
   std::string kind() const override {
-    return format("decoder.body h%lld g%lld d%lld theta%.17g eps%.17g",
+    return format("decoder.body h%lld g%lld d%lld theta%.17g eps%.17g fp8:%d",
                   static_cast<long long>(c_.heads),
                   static_cast<long long>(c_.kv_heads),
                   static_cast<long long>(c_.head_dim),
                   c_.rope_theta,
-                  c_.rms_eps);
+                  c_.rms_eps,
+                  static_cast<int>(c_.fp8));
   }
 
   void declare(ParameterList& p) const override {
@@ -76,7 +77,10 @@ class DecoderBlock : public Block {
     }
     const nn::AttentionShape shape{c_.heads, c_.kv_heads, c_.head_dim};
     constexpr int kTime = 1;
-    Value qkv = nn::linear(tape, in.normed, tape.parameter("wqkv"), optional(c_.qkv_bias, "bqkv"));
+    const auto linear = [&](Value x, const char* weight, bool has_bias, const char* bias) {
+      return nn::linear(tape, x, tape.parameter(weight), optional(has_bias, bias), c_.fp8);
+    };
+    Value qkv = linear(in.normed, "wqkv", c_.qkv_bias, "bqkv");
     if (c_.qk_norm) {
       qkv = nn::qk_norm_rotary(tape,
                                qkv,
@@ -90,13 +94,12 @@ class DecoderBlock : public Block {
       qkv = nn::rotary(tape, qkv, shape, kTime, c_.rope_theta);
     }
     const Value mixed = nn::attention(tape, qkv, shape, kTime, /*causal=*/true);
-    const Value attended = nn::linear(tape, mixed, tape.parameter("wo"), optional(c_.o_bias, "bo"));
+    const Value attended = linear(mixed, "wo", c_.o_bias, "bo");
     const nn::Residual mid =
         nn::add_rms_norm(tape, in.sum, attended, tape.parameter("mlp_norm"), c_.rms_eps);
-    const Value gate_up = nn::linear(
-        tape, mid.normed, tape.parameter("w_gate_up"), optional(c_.mlp_bias, "b_gate_up"));
-    const Value mlp = nn::linear(
-        tape, nn::swiglu(tape, gate_up), tape.parameter("w_down"), optional(c_.mlp_bias, "b_down"));
+    const bool fp8 = c_.fp8 != Fp8Linears::kOff;
+    const Value gate_up = linear(mid.normed, "w_gate_up", c_.mlp_bias, "b_gate_up");
+    const Value mlp = linear(nn::swiglu(tape, gate_up, fp8), "w_down", c_.mlp_bias, "b_down");
     // The sum of the two is left to the next block's norm: one pass over memory less.
     tape.output("residual", mid.sum);
     tape.output("delta", mlp);

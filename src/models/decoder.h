@@ -7,6 +7,7 @@
 #include "core/json_fwd.h"
 #include "models/names.h"
 #include "nn/model.h"
+#include "ops/fp8.h"
 
 namespace vitrine {
 
@@ -29,6 +30,8 @@ struct DecoderConfig {
   // Not part of a run file: the head also gives its normed input, result "hidden" [B, T, D], from
   // which whoever samples computes the logits of single positions.
   bool with_hidden = false;
+  // Not part of a run file's model section either: the body's linears read 8-bit operands.
+  Fp8Linears fp8 = Fp8Linears::kOff;
   // Throws ConfigError naming the field.
   void validate() const;
 };

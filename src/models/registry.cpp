@@ -20,6 +20,7 @@ void finish_decoder(BuiltModel& built,
                     int64_t sequence_length,
                     const BuildOptions& options) {
   config.with_hidden = options.with_hidden;
+  config.fp8 = options.fp8;
   built.family = "decoder";
   built.sequence_length =
       sequence_length > 0 ? sequence_length : std::min<int64_t>(config.max_positions, 1024);
@@ -75,7 +76,8 @@ BuiltModel build_model(const Json& section, const BuildOptions& options) {
   if (family == "decoder") {
     finish_decoder(built, decoder_from_json(section, kWhere), sequence_length_of(section), options);
   } else if (family == "vit") {
-    const VitConfig config = vit_from_json(section, kWhere);
+    VitConfig config = vit_from_json(section, kWhere);
+    config.fp8 = options.fp8;
     built.model = build_vit(config);
     built.batch = vit_batch(config, options.micro_batch);
     built.clip_frames = 1;
@@ -83,6 +85,7 @@ BuiltModel build_model(const Json& section, const BuildOptions& options) {
     built.resolved = vit_to_json(config).dump();
   } else {
     WorldModelConfig config = world_model_from_json(section, kWhere);
+    config.fp8 = options.fp8;
     if (options.rollout_steps > 0) config.rollout_steps = options.rollout_steps;
     built.model = build_world_model(config);
     built.batch = world_model_batch(config, options.micro_batch);

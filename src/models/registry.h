@@ -8,6 +8,7 @@
 #include "core/json_fwd.h"
 #include "models/names.h"
 #include "nn/model.h"
+#include "ops/fp8.h"
 
 namespace vitrine {
 
@@ -23,8 +24,9 @@ struct BuiltModel {
 
 struct BuildOptions {
   int64_t micro_batch = 1;
-  int64_t rollout_steps = 0;  // of a world model; 0 = as the section says
-  bool with_hidden = false;   // of a decoder: DecoderConfig::with_hidden
+  int64_t rollout_steps = 0;          // of a world model; 0 = as the section says
+  bool with_hidden = false;           // of a decoder: DecoderConfig::with_hidden
+  Fp8Linears fp8 = Fp8Linears::kOff;  // of the body; fp8_linears() of schedule/strategy.h
 };
 
 // {"family": "decoder" | "vit" | "world_model", "size": "tiny", fields that override it} or

@@ -59,10 +59,11 @@ class BodyBlock : public Block {
  public:
   explicit BodyBlock(VitConfig config) : c_(std::move(config)) {}
   std::string kind() const override {
-    return format("vit.body h%lld gelu%d eps%.17g",
+    return format("vit.body h%lld gelu%d eps%.17g fp8:%d",
                   static_cast<long long>(c_.heads),
                   static_cast<int>(c_.gelu),
-                  c_.norm_eps);
+                  c_.norm_eps,
+                  static_cast<int>(c_.fp8));
   }
   void declare(ParameterList& p) const override {
     const Init weight = Init::normal(c_.init_std);
@@ -81,7 +82,8 @@ class BodyBlock : public Block {
   }
   void forward(TapeBuilder& tape) const override {
     const auto dense = [&](const std::string& suffix, Value x) {
-      return nn::linear(tape, x, tape.parameter("w" + suffix), tape.parameter("b" + suffix));
+      return nn::linear(
+          tape, x, tape.parameter("w" + suffix), tape.parameter("b" + suffix), c_.fp8);
     };
     nn::Residual x{tape.input("residual"), {}};
     const Value weight = tape.parameter("attn_norm"), bias = tape.parameter("attn_norm_bias");

@@ -8,6 +8,7 @@
 #include "models/names.h"
 #include "nn/model.h"
 #include "nn/ops.h"
+#include "ops/fp8.h"
 
 namespace vitrine {
 
@@ -25,6 +26,7 @@ struct VitConfig {
   bool patch_bias = true;
   bool pre_norm = false;  // LayerNorm before the first block (CLIP)
   double init_std = 0.02;
+  Fp8Linears fp8 = Fp8Linears::kOff;  // as DecoderConfig::fp8
 
   int64_t patches() const { return (height / patch) * (width / patch); }
   int64_t tokens() const { return patches() + (pool == Pool::kClassToken ? 1 : 0); }

@@ -95,11 +95,12 @@ class SpaceTimeBlock : public Block {
   explicit SpaceTimeBlock(Config config) : c_(std::move(config)) {}
 
   std::string kind() const override {
-    return format("world_model.body h%lld d%lld rope%d eps%.17g",
+    return format("world_model.body h%lld d%lld rope%d eps%.17g fp8:%d",
                   static_cast<long long>(c_.heads),
                   static_cast<long long>(c_.head_dim),
                   c_.positions == Config::Positions::kRope,
-                  c_.rms_eps);
+                  c_.rms_eps,
+                  static_cast<int>(c_.fp8));
   }
 
   void declare(ParameterList& p) const override {
@@ -133,15 +134,20 @@ class SpaceTimeBlock : public Block {
     x = nn::add_rms_norm(tape, x.sum, space, tape.parameter("time_norm"), c_.rms_eps);
     const Value time = attend(tape, x.normed, "time", kTimeAxis, /*causal=*/true);
     x = nn::add_rms_norm(tape, x.sum, time, tape.parameter("mlp_norm"), c_.rms_eps);
-    const Value gate_up = nn::linear(tape, x.normed, tape.parameter("w_gate_up"));
+    const Value gate_up = linear(tape, x.normed, "w_gate_up");
     tape.output("residual", x.sum);
-    tape.output("delta", nn::linear(tape, nn::swiglu(tape, gate_up), tape.parameter("w_down")));
+    tape.output("delta",
+                linear(tape, nn::swiglu(tape, gate_up, c_.fp8 != Fp8Linears::kOff), "w_down"));
   }
 
  private:
+  Value linear(TapeBuilder& tape, Value x, const std::string& weight) const {
+    return nn::linear(tape, x, tape.parameter(weight), {}, c_.fp8);
+  }
+
   Value attend(TapeBuilder& tape, Value x, const std::string& name, int axis, bool causal) const {
     const nn::AttentionShape shape{c_.heads, c_.heads, c_.head_dim};
-    Value qkv = nn::linear(tape, x, tape.parameter(name + "_wqkv"));
+    Value qkv = linear(tape, x, name + "_wqkv");
     const bool turned = axis == kTimeAxis && c_.positions == Config::Positions::kRope;
     if (c_.qk_norm) {
       const Value wq = tape.parameter(name + "_q_norm"), wk = tape.parameter(name + "_k_norm");
@@ -150,8 +156,7 @@ class SpaceTimeBlock : public Block {
     } else if (turned) {
       qkv = nn::rotary(tape, qkv, shape, axis);
     }
-    return nn::linear(
-        tape, nn::attention(tape, qkv, shape, axis, causal), tape.parameter(name + "_wo"));
+    return linear(tape, nn::attention(tape, qkv, shape, axis, causal), name + "_wo");
   }
 
   Config c_;

@@ -6,6 +6,7 @@
 
 #include "core/json_fwd.h"
 #include "nn/model.h"
+#include "ops/fp8.h"
 
 namespace vitrine {
 
@@ -41,7 +42,8 @@ struct WorldModelConfig {
   int64_t rollout_steps = 1;
   // Weight of a later pass's loss against the first's; weights are scaled to a sum of 1.
   double rollout_weight = 1;
-  double init_std = 0;  // 0 = sqrt(2 / (5 hidden)) (Nguyen and Salazar, 2019)
+  double init_std = 0;                // 0 = sqrt(2 / (5 hidden)) (Nguyen and Salazar, 2019)
+  Fp8Linears fp8 = Fp8Linears::kOff;  // as DecoderConfig::fp8
 
   int64_t patches() const { return (height / patch) * (width / patch); }
   int64_t patch_values() const { return 3 * patch * patch; }

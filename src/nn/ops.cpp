@@ -30,8 +30,10 @@ Attrs attention_attrs(AttentionShape shape) {
 
 }  // namespace
 
-Value linear(TapeBuilder& tape, Value x, Value weight, Value bias) {
-  return tape.apply("linear", {}, {x, weight, bias});
+Value linear(TapeBuilder& tape, Value x, Value weight, Value bias, Fp8Linears fp8) {
+  Attrs attrs;
+  if (fp8 != Fp8Linears::kOff) attrs.set("fp8", static_cast<double>(fp8));
+  return tape.apply("linear", attrs, {x, weight, bias});
 }
 
 Value rms_norm(TapeBuilder& tape, Value x, Value weight, double eps) {
@@ -90,7 +92,11 @@ Value attention(TapeBuilder& tape, Value qkv, AttentionShape shape, int axis, bo
   return tape.apply("attention", attrs, {qkv});
 }
 
-Value swiglu(TapeBuilder& tape, Value gate_up) { return tape.apply("swiglu", {}, {gate_up}); }
+Value swiglu(TapeBuilder& tape, Value gate_up, bool beside_fp8) {
+  Attrs attrs;
+  if (beside_fp8) attrs.set("fp8", 1);
+  return tape.apply("swiglu", attrs, {gate_up});
+}
 
 Value gelu(TapeBuilder& tape, Value x, GeluForm form) {
   return tape.apply("gelu", {{"form", static_cast<double>(form)}}, {x});

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "nn/block.h"
+#include "ops/fp8.h"
 
 namespace vitrine::nn {
 
@@ -14,7 +15,9 @@ struct AttentionShape {
   int64_t packed() const { return (heads + 2 * kv_heads) * head_dim; }
 };
 
-Value linear(TapeBuilder& tape, Value x, Value weight, Value bias = {});
+// `fp8`: products of 8-bit operands where the shapes allow it.
+Value linear(
+    TapeBuilder& tape, Value x, Value weight, Value bias = {}, Fp8Linears fp8 = Fp8Linears::kOff);
 Value rms_norm(TapeBuilder& tape, Value x, Value weight, double eps = 1e-6);
 // Adds the pending delta first: one pass over memory for both.
 Residual add_rms_norm(
@@ -35,7 +38,8 @@ Value qk_norm_rotary(TapeBuilder& tape,
                      double eps = 1e-6,
                      double base = 10000);
 Value attention(TapeBuilder& tape, Value qkv, AttentionShape shape, int axis, bool causal);
-Value swiglu(TapeBuilder& tape, Value gate_up);
+// `beside_fp8`: linears in fp8 read what it makes.
+Value swiglu(TapeBuilder& tape, Value gate_up, bool beside_fp8 = false);
 enum class GeluForm { kErf, kTanh, kQuick };
 Value gelu(TapeBuilder& tape, Value x, GeluForm form = GeluForm::kErf);
 Value embedding(TapeBuilder& tape, Value ids, Value table);

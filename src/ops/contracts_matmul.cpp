@@ -3,13 +3,17 @@
 
 #include "core/format.h"
 #include "ops/contracts.h"
+#include "ops/fp8.h"
 
 namespace vitrine::contracts {
 namespace {
 
-// linear: x[..., K], w[N, K], bias[N]? -> y[..., N]
-OpSignature infer_linear(const Attrs&, Types in) {
+// linear: x[..., K], w[N, K], bias[N]? -> y[..., N]; saved in fp8, as far as they are kept: scales
+// of x and w[8] f32, x8ᵀ[K, rows], w8ᵀ[K, N]
+OpSignature infer_linear(const Attrs& attrs, Types in) {
   const char* op = "linear";
+  const int64_t fp8 = whole(op, attrs, "fp8", 0, 0);
+  if (fp8 > static_cast<int64_t>(Fp8Linears::kAllKept)) fail(op, "fp8 is 0 to 3");
   check_count(op, in, 2, 3);
   check_floating(op, in);
   check_rank_at_least(op, "x", in[0].shape, 1);
@@ -22,7 +26,14 @@ OpSignature infer_linear(const Attrs&, Types in) {
                 w.str().c_str()));
   }
   if (in.size() == 3) check_shape(op, "bias", in[2].shape, Shape{w[0]});
-  return {.out = {{in[0].shape.with_last(w[0]), in[0].dtype}}, .saved = {}};
+  OpSignature s{.out = {{in[0].shape.with_last(w[0]), in[0].dtype}}, .saved = {}};
+  if (fp8 < static_cast<int64_t>(Fp8Linears::kInputsKept)) return s;
+  if (in[1].dtype != in[0].dtype || !linear_in_fp8(attrs, in[0].shape, w, in[0].dtype)) return s;
+  s.saved = {{Shape{8}, DType::kF32}, {Shape{w[1], in[0].shape.rows()}, DType::kU8}};
+  if (fp8 == static_cast<int64_t>(Fp8Linears::kAllKept)) {
+    s.saved.push_back({Shape{w[1], w[0]}, DType::kU8});
+  }
+  return s;
 }
 
 double product_flops(Types in) {
@@ -145,7 +156,16 @@ Cost embedding_backward_cost(const Attrs& attrs, Types in) {
 
 std::vector<OpDef> matmul_ops() {
   return {
-      {"linear", 2, 3, 0b111, 0b011, 0, infer_linear, linear_forward_cost, linear_backward_cost},
+      {"linear",
+       2,
+       3,
+       0b111,
+       0b011,
+       0,
+       infer_linear,
+       linear_forward_cost,
+       linear_backward_cost,
+       0b111},
       {"linear_cross_entropy",
        3,
        3,

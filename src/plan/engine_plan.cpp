@@ -11,6 +11,7 @@
 #include "models/registry.h"
 #include "plan/engine_timeline.h"
 #include "schedule/edge_uses.h"
+#include "schedule/fp8_linears.h"
 
 namespace vitrine {
 namespace {
@@ -24,6 +25,7 @@ struct Compiled {
 std::unique_ptr<Compiled> compile(const RunConfig& config, int64_t unroll) {
   BuildOptions build;
   build.micro_batch = config.strategy.micro_batch;
+  build.fp8 = fp8_linears(config.fp8, config.strategy);
   build.rollout_steps = unroll;
   auto compiled = std::make_unique<Compiled>();
   compiled->built = build_model(parse_json(config.model, "model"), build);

@@ -142,6 +142,7 @@ void Engine::check_agreement() {
   std::string text = std::to_string(options_.seed);
   for (const Unit& unit : v.table.units)
     text += unit.name + ":" + std::to_string(unit.elements) + ";";
+  for (const ModelBlock& block : v.model.blocks()) text += block.block->kind() + ";";
   text += agreed_text(options_.strategy) + agreed_text(options_.optimizer);
   const bool host = ledger_.device().is_host();
   text += host ? "|host" : format("|gpu %d %d", gpu::tf32(), gpu::deterministic());

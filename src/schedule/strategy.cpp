@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "schedule/fp8_linears.h"
 
 namespace vitrine {
 
@@ -52,6 +53,13 @@ MeshPlace place_in_mesh(const Mesh& mesh, int rank) {
   for (int s = 0; s < mesh.pipeline; ++s)
     place.pipeline_group.push_back(s * mesh.data + place.data_index);
   return place;
+}
+
+Fp8Linears fp8_linears(bool enabled, const Strategy& strategy) {
+  if (!enabled) return Fp8Linears::kOff;
+  if (strategy.recompute) return Fp8Linears::kNothingKept;
+  const bool weights = !strategy.shard.parameters && strategy.mesh.pipeline == 1;
+  return weights ? Fp8Linears::kAllKept : Fp8Linears::kInputsKept;
 }
 
 }  // namespace vitrine

@@ -11,6 +11,7 @@
 #include "core/json.h"
 #include "core/philox.h"
 #include "data/tokens.h"
+#include "schedule/fp8_linears.h"
 #include "train/run_folder.h"
 
 namespace vitrine {
@@ -22,6 +23,7 @@ TrainedRun open_trained_run(const std::string& run_folder) {
   run.config.strategy.accumulation = 1;
   BuildOptions build;
   build.with_hidden = true;
+  build.fp8 = fp8_linears(run.config.fp8, run.config.strategy);
   BuiltModel built = build_model(parse_json(run.config.model, "model"), build);
   run.family = built.family;
   run.model = built.resolved;

@@ -14,6 +14,7 @@
 #include "metrics/metrics_writer.h"
 #include "models/registry.h"
 #include "ops/gpu/precision.h"
+#include "schedule/fp8_linears.h"
 #include "timeline/chrome_writer.h"
 #include "train/datasets.h"
 #include "train/gpu_counters.h"
@@ -122,6 +123,7 @@ class Trainer {
     if (unrolls.empty()) unrolls.push_back(0);
     BuildOptions build;
     build.micro_batch = config_.strategy.micro_batch;
+    build.fp8 = fp8_linears(config_.fp8, config_.strategy);
     // The longest unrolling fixes the clip length, so that all phases read the same samples.
     build.rollout_steps = *std::max_element(unrolls.begin(), unrolls.end());
     BuiltModel longest = build_model(section, build);
@@ -374,6 +376,7 @@ WorldEval evaluate_run(const std::string& run_folder, const WorldEvalOptions& op
   const RunConfig config = read_run_for_one_rank(run_folder);
   BuildOptions build;
   build.micro_batch = config.strategy.micro_batch;
+  build.fp8 = fp8_linears(config.fp8, config.strategy);
   const BuiltModel probe = build_model(parse_json(config.model, "model"), build);
   if (probe.family != "world_model") {
     throw ConfigError(run_folder + " trained a " + probe.family + "; rollouts need a world model");

@@ -54,6 +54,7 @@ TEST(RunFile, IsTheSameAgainAfterBeingResolved) {
   const std::vector<std::vector<std::string>> variants = {
       {},
       {"bf16={\"enabled\": true}", "zero_optimization={\"stage\": 3, \"overlap_comm\": false}"},
+      {"bf16.enabled=true", "fp8.enabled=true"},
       {"fp16={\"enabled\": true, \"hysteresis\": 3}", "communication_data_type=fp16"},
       {"fp16={\"enabled\": true, \"loss_scale\": 128}",
        "activation_checkpointing={\"number_checkpoints\": 2}"},
@@ -89,6 +90,15 @@ TEST(RunFile, TakesOverridesAsJsonOrText) {
   EXPECT_THAT(error({"train"}), HasSubstr("expected key=value"));
   EXPECT_THAT(error({"train..steps=5"}), HasSubstr("is empty"));
   EXPECT_THAT(error({"train_batch_size.x=5"}), HasSubstr("not an object"));
+}
+
+TEST(RunFile, TakesFp8AsPartOfBf16) {
+  EXPECT_FALSE(make({"bf16.enabled=true"}).fp8);
+  EXPECT_TRUE(make({"bf16.enabled=true", "fp8.enabled=true"}).fp8);
+  EXPECT_FALSE(make({"fp8.enabled=false"}).fp8);
+  EXPECT_THAT(error({"fp8.enabled=true"}), HasSubstr("\"bf16\": {\"enabled\": true}"));
+  EXPECT_THAT(error({"fp16.enabled=true", "fp8.enabled=true"}), HasSubstr("fp8.enabled"));
+  EXPECT_THAT(error({"bf16.enabled=true", "fp8.enable=true"}), HasSubstr("\"enabled\""));
 }
 
 TEST(RunFile, ListsEveryWrongKeyAtOnce) {

@@ -134,6 +134,23 @@ TEST(Decoder, IsAChainOfResidualAndDelta) {
   EXPECT_EQ(blocks[2].tape, blocks[4].tape);
 }
 
+TEST(Models, WithFp8HaveItInTheLinearsOfTheirBodiesAlone) {
+  for (const std::string& family : model_families()) {
+    for (const bool fp8 : {false, true}) {
+      BuildOptions options;
+      options.fp8 = fp8 ? Fp8Linears::kInputsKept : Fp8Linears::kOff;
+      const TestModel model(build_model(Json{{"family", family}, {"size", "tiny"}}, options));
+      for (const GraphBlock& block : model.graph().blocks) {
+        const bool body = block.name.starts_with("body.");
+        for (const TapeNode& node : block.tape->nodes()) {
+          if (node.op->name != "linear") continue;
+          EXPECT_EQ(node.attrs.integer("fp8", 0), body && fp8 ? 2 : 0) << block.name;
+        }
+      }
+    }
+  }
+}
+
 TEST(Decoder, NamesEveryRowOfEveryParameterOnce) {
   for (const char* section : {R"({"family": "decoder", "size": "tiny"})",
                               R"({"family": "decoder", "size": "tiny", "tied_embeddings": false,

@@ -120,7 +120,8 @@ TEST(Infer, RefusesWrongCountsDtypesAndRanksNamingTheOperation) {
 TEST(Infer, RefusesMissingAndImpossibleAttributes) {
   for (const OpCase& c : small_op_cases()) {
     for (const auto& [name, value] : c.attrs.values()) {
-      if (name == "causal_block" || name == "chunk_rows" || name == "gradient_in_forward")
+      if (name == "causal_block" || name == "chunk_rows" || name == "gradient_in_forward" ||
+          name == "fp8")
         continue;                                         // optional
       if (c.op == "qk_norm" && name == "base") continue;  // no positions without one
       OpCase without = c;
@@ -134,6 +135,9 @@ TEST(Infer, RefusesMissingAndImpossibleAttributes) {
       expect_refused(without, c.types(DType::kF32), name + " of -100");
     }
   }
+  expect_refused({"linear", {{"fp8", 4}}, {}},
+                 {{{16, 16}, DType::kBF16}, {{16, 16}, DType::kBF16}},
+                 "fp8 of 4");
   const TensorType x{{2, 6, 16}, DType::kF32};
   expect_refused({"rotary", {{"heads", 2}, {"head_dim", 3}, {"base", 10}, {"axis", 1}}, {}},
                  {x},

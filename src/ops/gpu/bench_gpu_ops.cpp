@@ -60,6 +60,9 @@ std::vector<GpuOpCase> language_cases() {
       {"linear", {}, {x, {1536, 1536}}},
       {"linear", {}, {x, {17920, 1536}}},
       {"linear", {}, {hidden, {1536, 8960}}},
+      {"linear", {{"fp8", 1}}, {x, {1536, 1536}}},
+      {"linear", {{"fp8", 1}}, {x, {17920, 1536}}},
+      {"linear", {{"fp8", 1}}, {hidden, {1536, 8960}}},
       {"attention", attention(12, 2, 128, 1, 1), {qkv}},
       {"linear_cross_entropy",
        {{"chunk_rows", 4096}, {"gradient_in_forward", 1}},
@@ -284,6 +287,7 @@ void time_case(Device& device,
   }
   std::vector<std::string> shapes;
   for (const Shape& shape : c.shapes) shapes.push_back(shape.str());
+  if (c.attrs.has("fp8")) shapes.push_back("fp8");
   for (const bool backward : {false, true}) {
     // Backward may overwrite what forward saved, so a forward comes before each.
     const double ns = gpu::median_ns(

@@ -55,11 +55,23 @@ cudaDataType_t type_of(DType dtype) {
   }
 }
 
+cudaDataType_t type_of(const Gemm& g, const Matrix& operand) {
+  return operand.fp8 == Fp8::kNone   ? type_of(g.dtype)
+         : operand.fp8 == Fp8::kE4M3 ? CUDA_R_8F_E4M3
+                                     : CUDA_R_8F_E5M2;
+}
+
 // The largest power of two up to 256 that divides the address.
 uint32_t alignment_of(const void* data) {
   const auto address = reinterpret_cast<uintptr_t>(data);
   return static_cast<uint32_t>(std::min<uintptr_t>(address & (~address + 1), 256) |
                                (!address) * 256);
+}
+
+// Of an operand. 8-bit ones are used as aligned to 16 bytes, which is all that their kernels ask.
+uint32_t alignment_of(const Matrix& operand) {
+  const uint32_t alignment = alignment_of(operand.data);
+  return operand.fp8 == Fp8::kNone ? alignment : std::min<uint32_t>(alignment, 16);
 }
 
 GemmKey key_of(const Gemm& g) {
@@ -77,8 +89,10 @@ GemmKey key_of(const Gemm& g) {
           g.accumulate,
           g.scales != nullptr,
           g.dtype == DType::kF32 && tf32(),
-          alignment_of(g.a.data),
-          alignment_of(g.b.data),
+          static_cast<int64_t>(g.a.fp8),
+          static_cast<int64_t>(g.b.fp8),
+          alignment_of(g.a),
+          alignment_of(g.b),
           alignment_of(g.d),
           alignment_of(g.bias)};
 }
@@ -99,10 +113,20 @@ void set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribut
   VITRINE_LT_CHECK(cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof value));
 }
 
-void lay_out(
-    cublasLtMatrixLayout_t layout, DType dtype, int64_t rows, int64_t columns, int64_t stride) {
+void lay_out(cublasLtMatrixLayout_t layout,
+             cudaDataType_t type,
+             int64_t rows,
+             int64_t columns,
+             int64_t stride) {
   VITRINE_LT_CHECK(cublasLtMatrixLayoutInit(
-      layout, type_of(dtype), static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), stride));
+      layout, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), stride));
+}
+
+// What of a description changes from call to call.
+void point(const Gemm& g, Plan& plan) {
+  if (g.bias) set(&plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
+  if (g.b.inverse) set(&plan.operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, g.b.inverse);
+  if (g.a.inverse) set(&plan.operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, g.a.inverse);
 }
 
 void describe(const Gemm& g, Plan& plan) {
@@ -115,13 +139,20 @@ void describe(const Gemm& g, Plan& plan) {
   set(&plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, g.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   if (g.bias) set(&plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
   if (g.bias) set(&plan.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(g.dtype));
-  if (g.bias) set(&plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
+  point(g, plan);
   if (g.scales)
     set(&plan.operation, CUBLASLT_MATMUL_DESC_POINTER_MODE, CUBLASLT_POINTER_MODE_DEVICE);
-  lay_out(&plan.first, g.dtype, g.b.transposed ? g.k : g.n, g.b.transposed ? g.n : g.k, g.b.stride);
-  lay_out(
-      &plan.second, g.dtype, g.a.transposed ? g.m : g.k, g.a.transposed ? g.k : g.m, g.a.stride);
-  lay_out(&plan.out, g.d_dtype, g.n, g.m, g.d_stride);
+  lay_out(&plan.first,
+          type_of(g, g.b),
+          g.b.transposed ? g.k : g.n,
+          g.b.transposed ? g.n : g.k,
+          g.b.stride);
+  lay_out(&plan.second,
+          type_of(g, g.a),
+          g.a.transposed ? g.m : g.k,
+          g.a.transposed ? g.k : g.m,
+          g.a.stride);
+  lay_out(&plan.out, type_of(g.d_dtype), g.n, g.m, g.d_stride);
 }
 
 cublasStatus_t run(
@@ -162,8 +193,8 @@ std::vector<cublasLtMatmulAlgo_t> candidates(const Gemm& g, Plan& plan) {
   // Parts of a split sum are added in the compute type, so that the result is rounded once.
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
          static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(g.b.data));
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(g.a.data));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(g.b));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(g.a));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(g.d));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(g.d));
   std::vector<cublasLtMatmulHeuristicResult_t> found(kCandidates);
@@ -303,7 +334,7 @@ void matmul(const Gemm& g, void* scratch) {
     choose(g, key, plan, scratch);
   }
   if (plan.plain) return plain_matmul(g);
-  if (g.bias) set(&plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
+  point(g, plan);
   VITRINE_LT_CHECK(run(g, plan, plan.algorithm, g.d, scratch));
 }
 

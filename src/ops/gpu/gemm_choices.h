@@ -11,7 +11,7 @@
 namespace vitrine::gpu {
 
 // All that decides an algorithm, but the device.
-using GemmKey = std::array<int64_t, 18>;
+using GemmKey = std::array<int64_t, 20>;
 
 // The choice for this model of GPU, from this process or the file. Thread-safe, as are the others.
 std::optional<cublasLtMatmulAlgo_t> find_gemm_choice(const std::string& gpu, const GemmKey& key);

@@ -4,6 +4,7 @@
 #include "ops/gpu/columns.h"
 #include "ops/gpu/cublaslt.h"
 #include "ops/gpu/gradient.h"
+#include "ops/gpu/linear_fp8.h"
 #include "ops/gpu/rows.h"
 
 namespace vitrine::gpu {
@@ -18,6 +19,7 @@ int64_t rows_of(const Shape& shape) {
 
 // y = x wᵀ + bias
 void linear_forward(const OpCall& call) {
+  if (fp8_linear(call)) return linear_fp8_forward(call);
   const int64_t n = call.in[1].shape[0], k = call.in[1].shape[1], m = rows_of(call.in[0].shape);
   const TensorView bias = operand(call.in, 2), y = call.out[0];
   // The library adds the bias before it rounds; it has no such form for f64.
@@ -39,6 +41,7 @@ void linear_forward(const OpCall& call) {
 
 // dw = dyᵀ x before dx = dy w: the reduction of dw over ranks can start while dx is computed.
 void linear_backward(const OpCall& call, Views dout, Gradients din) {
+  if (fp8_linear(call)) return linear_fp8_backward(call, dout, din);
   const int64_t n = call.in[1].shape[0], k = call.in[1].shape[1];
   const TensorView& dy = dout[0];
   const int64_t m = rows_of(dy.shape);

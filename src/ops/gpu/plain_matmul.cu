@@ -2,6 +2,7 @@
 // k operations at the speed of ordinary arithmetic, (m k n / 32 + n k m / 32) elements read.
 #include <type_traits>
 
+#include "gpu/fp8.cuh"
 #include "gpu/runtime.h"
 #include "gpu/vector.cuh"
 #include "ops/gpu/cublaslt.h"
@@ -17,9 +18,16 @@ struct Sizes {
   bool a_transposed, b_transposed, accumulate;
 };
 
-template <typename T, typename D>
-__global__ void plain_matmul_kernel(
-    Sizes s, const T* a, const T* b, D* d, const T* bias, const Wide<T>* scales) {
+// A and B are T, or 8-bit types with their scales.
+template <typename A, typename B, typename T, typename D>
+__global__ void plain_matmul_kernel(Sizes s,
+                                    const A* a,
+                                    const B* b,
+                                    D* d,
+                                    const T* bias,
+                                    const Wide<T>* scales,
+                                    const float* a_inverse,
+                                    const float* b_inverse) {
   using W = Wide<T>;
   __shared__ W a_tile[kTile][kTile + 1], b_tile[kTile][kTile + 1];
   const int64_t row = static_cast<int64_t>(blockIdx.y) * kTile;
@@ -45,7 +53,9 @@ __global__ void plain_matmul_kernel(
     __syncthreads();
   }
   if (column >= s.n) return;
-  const W alpha = scales ? scales[0] : W(1);
+  W alpha = scales ? scales[0] : W(1);
+  if (a_inverse) alpha *= static_cast<W>(*a_inverse);
+  if (b_inverse) alpha *= static_cast<W>(*b_inverse);
 #pragma unroll
   for (int r = 0; r < kTile / kRowsAtOnce; ++r) {
     const int64_t i = row + threadIdx.y + r * kRowsAtOnce;
@@ -58,7 +68,7 @@ __global__ void plain_matmul_kernel(
   }
 }
 
-template <typename T, typename D>
+template <typename A, typename B, typename T, typename D>
 void launch(const Gemm& g) {
   constexpr int64_t kMostRows = int64_t{65535} * kTile;
   for (int64_t first = 0; first < g.m; first += kMostRows) {
@@ -74,23 +84,33 @@ void launch(const Gemm& g) {
                       g.accumulate};
     const dim3 grid(static_cast<unsigned>((g.n + kTile - 1) / kTile),
                     static_cast<unsigned>((rows + kTile - 1) / kTile));
-    plain_matmul_kernel<T, D><<<grid, dim3(kTile, kRowsAtOnce), 0, stream()>>>(
+    plain_matmul_kernel<A, B, T, D><<<grid, dim3(kTile, kRowsAtOnce), 0, stream()>>>(
         sizes,
-        static_cast<const T*>(g.a.data) + first * (g.a.transposed ? 1 : g.a.stride),
-        static_cast<const T*>(g.b.data),
+        static_cast<const A*>(g.a.data) + first * (g.a.transposed ? 1 : g.a.stride),
+        static_cast<const B*>(g.b.data),
         static_cast<D*>(g.d) + first * g.d_stride,
         static_cast<const T*>(g.bias),
-        static_cast<const Wide<T>*>(g.scales));
+        static_cast<const Wide<T>*>(g.scales),
+        g.a.inverse,
+        g.b.inverse);
     VITRINE_GPU_LAUNCHED("plain_matmul");
   }
+}
+
+template <typename A>
+void launch_fp8(const Gemm& g) {
+  if (g.d_dtype == DType::kF32) return launch<A, E4M3, __nv_bfloat16, float>(g);
+  launch<A, E4M3, __nv_bfloat16, __nv_bfloat16>(g);
 }
 
 }  // namespace
 
 void plain_matmul(const Gemm& g) {
+  if (g.a.fp8 == Fp8::kE4M3) return launch_fp8<E4M3>(g);
+  if (g.a.fp8 == Fp8::kE5M2) return launch_fp8<E5M2>(g);
   dispatch_float(g.dtype, "matmul", [&]<typename T>() {
-    if (g.d_dtype == g.dtype) return launch<T, T>(g);
-    if (g.d_dtype == DType::kF32) return launch<T, float>(g);
+    if (g.d_dtype == g.dtype) return launch<T, T, T, T>(g);
+    if (g.d_dtype == DType::kF32) return launch<T, T, T, float>(g);
     throw ConfigError(std::string("matmul: no product of ") + dtype_name(g.dtype) + " into " +
                       dtype_name(g.d_dtype));
   });

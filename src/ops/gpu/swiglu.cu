@@ -3,7 +3,11 @@
 // Bytes an output element: forward 3 storage sizes, backward 5 (gate, up, dy; dgate, dup):
 // [16384, 8960] outputs in bf16 are 881 MB and 1.47 GB, 211 and 352 us at 4.17 TB/s. A thread takes
 // two vectors of 16 bytes of each array at a time. Storage of 16 bits uses the fast exponential and
-// division (2 ulp of float), far below its rounding.
+// division (2 ulp of float), far below its rounding. Beside linears in fp8 the largest magnitude
+// that is written is found on the way, which spares the linear reading it all once more.
+#include <type_traits>
+
+#include "ops/gpu/fp8.h"
 #include "ops/gpu/pointwise.h"
 #include "ops/gpu/rows.cuh"
 
@@ -22,13 +26,34 @@ __device__ __forceinline__ W sigmoid(W x) {
   }
 }
 
+// The largest magnitude among what a block wrote, as bits of bf16, to `amax_bits`. As whole numbers
+// magnitudes are in the order of their values, with NaN above all, and rounding keeps that order.
+__device__ __forceinline__ void note_amax(uint32_t most, uint32_t* amax_bits) {
+  __shared__ uint32_t shared[kThreads / VITRINE_WARP];
+  most = warp_max(most);
+  if (threadIdx.x % VITRINE_WARP == 0) shared[threadIdx.x / VITRINE_WARP] = most;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (const uint32_t other : shared) most = other > most ? other : most;
+  const auto rounded = from_wide<__nv_bfloat16>(__uint_as_float(most));
+  const uint32_t bits = __bfloat16_as_ushort(rounded);
+  // Most blocks find that others had more.
+  if (bits > *static_cast<volatile uint32_t*>(amax_bits)) atomicMax(amax_bits, bits);
+}
+template <typename W>
+__device__ __forceinline__ void raise(uint32_t& most, W x) {
+  const uint32_t bits = __float_as_uint(static_cast<float>(x)) & 0x7fffffffu;
+  most = bits > most ? bits : most;
+}
+
 // `vectors` of kN elements in y, `row_vectors` of them a row.
-template <typename T, int kN>
-__global__ void __launch_bounds__(kThreads)
-    swiglu_kernel(const T* x, T* y, int64_t vectors, const Divisor row_vectors) {
+template <typename T, int kN, bool kNote>
+__global__ void __launch_bounds__(kThreads) swiglu_kernel(
+    const T* x, T* y, int64_t vectors, const Divisor row_vectors, uint32_t* amax_bits) {
   using W = Wide<T>;
   const int64_t i = static_cast<int64_t>(blockIdx.x) * (kThreads * kAtOnce) + threadIdx.x;
   Vec<T, kN> gate[kAtOnce], up[kAtOnce];
+  uint32_t most = 0;
 #pragma unroll
   for (int u = 0; u < kAtOnce; ++u) {
     if (i + u * kThreads >= vectors) continue;
@@ -45,19 +70,27 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int j = 0; j < kN; ++j) {
       const W g = to_wide(gate[u].v[j]);
-      out.v[j] = from_wide<T>(g * sigmoid<T>(g) * to_wide(up[u].v[j]));
+      const W value = g * sigmoid<T>(g) * to_wide(up[u].v[j]);
+      if constexpr (kNote) raise(most, value);
+      out.v[j] = from_wide<T>(value);
     }
     store(y + (i + u * kThreads) * kN, out);
   }
+  if constexpr (kNote) note_amax(most, amax_bits);
 }
 
-template <typename T, int kN>
-__global__ void __launch_bounds__(kThreads) swiglu_backward_kernel(
-    const T* x, const T* dy, GradientTo<T> dx, int64_t vectors, const Divisor row_vectors) {
+template <typename T, int kN, bool kNote>
+__global__ void __launch_bounds__(kThreads) swiglu_backward_kernel(const T* x,
+                                                                   const T* dy,
+                                                                   GradientTo<T> dx,
+                                                                   int64_t vectors,
+                                                                   const Divisor row_vectors,
+                                                                   uint32_t* amax_bits) {
   using W = Wide<T>;
   const int64_t i = static_cast<int64_t>(blockIdx.x) * (kThreads * kAtOnce) + threadIdx.x;
   Vec<T, kN> gate[kAtOnce], up[kAtOnce], grad[kAtOnce];
   int64_t place[kAtOnce];
+  uint32_t most = 0;
 #pragma unroll
   for (int u = 0; u < kAtOnce; ++u) {
     if (i + u * kThreads >= vectors) continue;
@@ -77,10 +110,15 @@ __global__ void __launch_bounds__(kThreads) swiglu_backward_kernel(
       const W g = to_wide(gate[u].v[j]), d = to_wide(grad[u].v[j]), s = sigmoid<T>(g);
       dgate[j] = d * to_wide(up[u].v[j]) * s * (1 + g * (1 - s));
       dup[j] = d * g * s;
+      if constexpr (kNote) {
+        raise(most, dgate[j]);
+        raise(most, dup[j]);
+      }
     }
     dx.put(place[u], dgate);
     dx.put(place[u] + row_vectors.value * kN, dup);
   }
+  if constexpr (kNote) note_amax(most, amax_bits);
 }
 
 unsigned blocks_of(int64_t vectors) {
@@ -88,24 +126,45 @@ unsigned blocks_of(int64_t vectors) {
   return static_cast<unsigned>((vectors + kBlock - 1) / kBlock);
 }
 
-template <typename T, int kN>
-void forward(const TensorView& x, const TensorView& y, int64_t width) {
-  const int64_t vectors = y.elements() / kN;
-  swiglu_kernel<T, kN><<<blocks_of(vectors), kThreads, 0, stream()>>>(
-      x.as<const T>(), y.as<T>(), vectors, width / kN);
-  VITRINE_GPU_LAUNCHED("swiglu");
+// Whether a linear in fp8 may come next, and can take the largest magnitude from here.
+template <typename T>
+bool wanted_note(const OpCall& call, const TensorView& written) {
+  return std::is_same_v<T, __nv_bfloat16> && written.dtype == DType::kBF16 &&
+         call.attrs->integer("fp8", 0) != 0;
 }
 
 template <typename T, int kN>
-void backward(const TensorView& x, const TensorView& dy, const GradView& dx, int64_t width) {
+void forward(const OpCall& call, int64_t width) {
+  const TensorView x = call.in[0], y = call.out[0];
+  const int64_t vectors = y.elements() / kN;
+  const auto launch = [&](auto kernel, uint32_t* amax_bits) {
+    kernel<<<blocks_of(vectors), kThreads, 0, stream()>>>(
+        x.as<const T>(), y.as<T>(), vectors, width / kN, amax_bits);
+    VITRINE_GPU_LAUNCHED("swiglu");
+  };
+  if (!wanted_note<T>(call, y)) return launch(swiglu_kernel<T, kN, false>, nullptr);
+  launch(swiglu_kernel<T, kN, std::is_same_v<T, __nv_bfloat16>>, begin_amax_note());
+  end_amax_note(y.data, y.elements());
+}
+
+template <typename T, int kN>
+void backward(const OpCall& call, const TensorView& dy, const GradView& dx, int64_t width) {
+  const TensorView x = call.in[0];
   const int64_t vectors = dy.elements() / kN;
-  swiglu_backward_kernel<T, kN>
-      <<<blocks_of(vectors), kThreads, 0, stream()>>>(x.as<const T>(),
-                                                      dy.as<const T>(),
-                                                      gradient_to<T>(dx, x.dtype, "swiglu"),
-                                                      vectors,
-                                                      width / kN);
-  VITRINE_GPU_LAUNCHED("swiglu backward");
+  const auto launch = [&](auto kernel, uint32_t* amax_bits) {
+    kernel<<<blocks_of(vectors), kThreads, 0, stream()>>>(x.as<const T>(),
+                                                          dy.as<const T>(),
+                                                          gradient_to<T>(dx, x.dtype, "swiglu"),
+                                                          vectors,
+                                                          width / kN,
+                                                          amax_bits);
+    VITRINE_GPU_LAUNCHED("swiglu backward");
+  };
+  if (dx.accumulate || !wanted_note<T>(call, dx.view)) {
+    return launch(swiglu_backward_kernel<T, kN, false>, nullptr);
+  }
+  launch(swiglu_backward_kernel<T, kN, std::is_same_v<T, __nv_bfloat16>>, begin_amax_note());
+  end_amax_note(dx.view.data, dx.view.elements());
 }
 
 void swiglu_forward(const OpCall& call) {
@@ -115,9 +174,9 @@ void swiglu_forward(const OpCall& call) {
   dispatch_float(x.dtype, "swiglu", [&]<typename T>() {
     constexpr int kN = 16 / sizeof(T);
     if (width % kN == 0 && aligned_to(16, {x.as<const T>(), y.as<const T>()})) {
-      forward<T, kN>(x, y, width);
+      forward<T, kN>(call, width);
     } else {
-      forward<T, 1>(x, y, width);
+      forward<T, 1>(call, width);
     }
   });
 }
@@ -133,9 +192,9 @@ void swiglu_backward(const OpCall& call,
     constexpr int kN = 16 / sizeof(T);
     if (width % kN == 0 &&
         aligned_to(16, {x.as<const T>(), dy.as<const T>(), dx.view.as<const T>()})) {
-      backward<T, kN>(x, dy, dx, width);
+      backward<T, kN>(call, dy, dx, width);
     } else {
-      backward<T, 1>(x, dy, dx, width);
+      backward<T, 1>(call, dy, dx, width);
     }
   });
 }

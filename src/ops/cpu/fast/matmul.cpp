@@ -5,6 +5,7 @@
 #include "ops/cpu/fast/rows.h"
 #include "ops/cpu/fast/vector_math.h"
 #include "ops/cpu/ids.h"
+#include "ops/fp8.h"
 
 namespace vitrine::fast::VITRINE_ISA {
 namespace {
@@ -14,6 +15,19 @@ using Views = std::span<const TensorView>;
 
 Matrix matrix(const TensorView& view, int64_t stride, bool transposed = false) {
   return {view.data, view.dtype, stride, transposed};
+}
+
+// An operand of linear; where the call is in fp8, an f32 copy that went through `format`.
+TensorView operand_of(const OpCall& call, const TensorView& view, Fp8 format, Scratch where) {
+  if (!linear_in_fp8(*call.attrs, call.in[0].shape, call.in[1].shape, view.dtype)) return view;
+  const int64_t count = view.elements(), grain = grain_rows(1);
+  float* copy = scratch(where, count);
+  widen(view.dtype, view.data, 0, count, copy);
+  const float scale = fp8_scale(largest_magnitude(copy, count), format);
+  parallel_for(count, grain, [&](int64_t begin, int64_t end) {
+    through_fp8(copy + begin, end - begin, scale, format);
+  });
+  return {copy, view.shape, DType::kF32};
 }
 
 // The bias is laid down first and the product added to it, so that the sum is rounded once.
@@ -30,8 +44,8 @@ void linear_forward(const OpCall& call) {
   gemm(m,
        n,
        k,
-       matrix(call.in[0], k),
-       matrix(call.in[1], k, true),
+       matrix(operand_of(call, call.in[0], Fp8::kE4M3, Scratch::kRoundedX), k),
+       matrix(operand_of(call, call.in[1], Fp8::kE4M3, Scratch::kRoundedW), k, true),
        {y.data, y.dtype, n, bool(bias)});
 }
 
@@ -49,15 +63,21 @@ void column_sums(const TensorView& dy, int64_t rows, int64_t width, const GradVi
 
 void linear_backward(const OpCall& call, Views dout, Gradients din) {
   const int64_t n = call.in[1].shape[0], k = call.in[1].shape[1], m = call.in[0].shape.rows();
-  const Matrix dy = matrix(dout[0], n), dy_transposed = matrix(dout[0], n, true);
+  const TensorView dy = operand_of(call, dout[0], Fp8::kE5M2, Scratch::kRoundedGradient);
   const GradView dx = operand(din, 0), dw = operand(din, 1), dbias = operand(din, 2);
-  if (dx) gemm(m, k, n, dy, matrix(call.in[1], k), {dx.view.data, dx.view.dtype, k, dx.accumulate});
+  if (dx)
+    gemm(m,
+         k,
+         n,
+         matrix(dy, n),
+         matrix(operand_of(call, call.in[1], Fp8::kE4M3, Scratch::kRoundedW), k),
+         {dx.view.data, dx.view.dtype, k, dx.accumulate});
   if (dw)
     gemm(n,
          k,
          m,
-         dy_transposed,
-         matrix(call.in[0], k),
+         matrix(dy, n, true),
+         matrix(operand_of(call, call.in[0], Fp8::kE4M3, Scratch::kRoundedX), k),
          {dw.view.data, dw.view.dtype, k, dw.accumulate});
   if (dbias) column_sums(dout[0], m, n, dbias);
 }

@@ -26,6 +26,9 @@ enum class Scratch {
   kGemmA,
   kGemmB,
   kGemmC,  // operands of a matrix product in f32
+  kRoundedX,
+  kRoundedW,
+  kRoundedGradient,  // operands of a product that went through fp8
   kRowLoss,
   kSort,
   kCount

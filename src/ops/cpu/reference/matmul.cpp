@@ -4,6 +4,7 @@
 
 #include "ops/cpu/ids.h"
 #include "ops/cpu/reference/values.h"
+#include "ops/fp8.h"
 
 namespace vitrine::reference {
 namespace {
@@ -11,8 +12,20 @@ namespace {
 using Gradients = std::span<const GradView>;
 using Views = std::span<const TensorView>;
 
+// An operand of a product, rounded to `format` and back where the call is in fp8.
+Values operand_of(const OpCall& call, const TensorView& view, Fp8 format) {
+  Values values = load(view);
+  if (!linear_in_fp8(*call.attrs, call.in[0].shape, call.in[1].shape, view.dtype)) return values;
+  std::vector<float> narrow(values.begin(), values.end());
+  const auto count = static_cast<int64_t>(narrow.size());
+  through_fp8(
+      narrow.data(), count, fp8_scale(largest_magnitude(narrow.data(), count), format), format);
+  return Values(narrow.begin(), narrow.end());
+}
+
 void linear_forward(const OpCall& call) {
-  const Values x = load(call.in[0]), w = load(call.in[1]);
+  const Values x = operand_of(call, call.in[0], Fp8::kE4M3),
+               w = operand_of(call, call.in[1], Fp8::kE4M3);
   const TensorView bias_view = operand(call.in, 2);
   const int64_t m = call.in[0].shape.rows(), k = call.in[1].shape[1], n = call.in[1].shape[0];
   const Values bias = load_or_zero(bias_view, n);
@@ -28,13 +41,15 @@ void linear_forward(const OpCall& call) {
 }
 
 void linear_backward(const OpCall& call, Views dout, Gradients din) {
-  const Values x = load(call.in[0]), w = load(call.in[1]), dy = load(dout[0]);
+  const Values x = operand_of(call, call.in[0], Fp8::kE4M3),
+               w = operand_of(call, call.in[1], Fp8::kE4M3),
+               dy = operand_of(call, dout[0], Fp8::kE5M2), whole_dy = load(dout[0]);
   const int64_t m = call.in[0].shape.rows(), k = call.in[1].shape[1], n = call.in[1].shape[0];
   Values dx = zeros(m * k), dw = zeros(n * k), dbias = zeros(n);
   for (int64_t i = 0; i < m; ++i) {
     for (int64_t j = 0; j < n; ++j) {
       const double g = dy[at(i * n + j)];
-      dbias[at(j)] += g;
+      dbias[at(j)] += whole_dy[at(i * n + j)];
       for (int64_t c = 0; c < k; ++c) {
         dx[at(i * k + c)] += g * w[at(j * k + c)];
         dw[at(j * k + c)] += g * x[at(i * k + c)];
