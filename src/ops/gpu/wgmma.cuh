@@ -24,7 +24,9 @@ __device__ __forceinline__ uint32_t shared_address(const void* at) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(at));
 }
 
-// A barrier of one phase bit. Addresses are those of shared memory.
+// A barrier of one phase bit. Addresses are those of shared memory. What waits and arrivals order
+// is the copy engine and the tensor cores, which are done when a thread arrives: release and
+// acquire beyond the block would make every arrival wait for the L2 cache.
 __device__ __forceinline__ void barrier_init(uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
@@ -41,7 +43,7 @@ __device__ __forceinline__ void barrier_arrive(uint32_t barrier, int rank) {
   asm volatile(
       "{\n.reg .b32 there;\n"
       "mapa.shared::cluster.u32 there, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n}" ::"r"(barrier),
+      "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(barrier),
       "r"(rank)
       : "memory");
 }
@@ -49,7 +51,7 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t phase) {
   asm volatile(
       "{\n.reg .pred done;\n"
       "again:\n"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
       "@!done bra again;\n}" ::"r"(barrier),
       "r"(phase)
       : "memory");

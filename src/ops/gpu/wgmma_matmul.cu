@@ -184,7 +184,6 @@ void wgmma_matmul(
   const Compiled code = compiled(variant.tile_columns, g);
   WgmmaArguments args;
   args.schedule = schedule_of(g, variant, multiprocessors);
-  if (variant.band > 0) args.schedule.band = variant.band;
   args.m = g.m;
   args.n = g.n;
   args.d_stride = g.d_stride;

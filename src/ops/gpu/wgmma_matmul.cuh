@@ -233,29 +233,32 @@ __device__ __forceinline__ void wgmma_products(const CUtensorMap& d_map,
   using Layout = WgmmaLayout<kColumns>;
   constexpr int N = kColumns / 2;  // sums a thread
   const TileSchedule& schedule = args.schedule;
-  const int group = static_cast<int>(threadIdx.x) / 128 - 1;
+  // The same in all lanes, and known to be: addresses stay in uniform registers.
+  const int group = __shfl_sync(VITRINE_FULL_MASK, static_cast<int>(threadIdx.x) / 128 - 1, 0);
   const uint32_t boxes = tiles + Layout::kStages * Layout::kStage + group * Layout::kOut;
   const int t = static_cast<int>(threadIdx.x) % 128;
   const WgmmaPlace place;
   const auto part_slot = [&](int w) { return (w * 2 + rank) * 2 + group; };
   int stage = 0;
   uint32_t phase = 0;
+  constexpr uint32_t kPiece = 64 * kWgmmaStep * 2;
+  const uint64_t a_first = operand_of(tiles + group * (Layout::kA / 2), kPiece);
+  const uint64_t b_first = operand_of(tiles + Layout::kA, kPiece);
   float sums[N];
   for (TileParts parts(schedule, worker); parts.more(); parts.next()) {
     const TilePart part = parts.part();
     uint32_t before = 0;  // the barrier of the stage that is still being read
     for (int step = part.begin; step < part.end; ++step) {
       const uint32_t full = barriers + 8 * stage, empty = full + 8 * Layout::kStages;
-      const uint32_t a = tiles + stage * Layout::kStage + group * (Layout::kA / 2);
-      const uint32_t b = tiles + stage * Layout::kStage + Layout::kA;
       barrier_wait(full, phase);
       products_fence();
+      // Sixteen of the contraction further: 32 bytes along a row, or 16 rows down.
+      const uint64_t at = static_cast<uint64_t>(stage * Layout::kStage) >> 4;
 #pragma unroll
       for (int k = 0; k < kWgmmaStep / 16; ++k) {
-        // Sixteen of the contraction further: 32 bytes along a row, or 16 rows down.
         product<kADown, kBDown>(sums,
-                                operand_of(a + k * (kADown ? 2048 : 32), 64 * kWgmmaStep * 2),
-                                operand_of(b + k * (kBDown ? 2048 : 32), 64 * kWgmmaStep * 2),
+                                a_first + at + (k * (kADown ? 2048 : 32) >> 4),
+                                b_first + at + (k * (kBDown ? 2048 : 32) >> 4),
                                 k > 0 || step > part.begin);
       }
       products_commit();

@@ -14,7 +14,6 @@ namespace vitrine::gpu {
 struct WgmmaVariant {
   int tile_columns = 0;  // 256, 192 or 128; rows are always 128 a block, 256 a cluster
   bool split = false;    // the last wave of tiles is cut along the contraction (wgmma_schedule.h)
-  int band = 0;          // rows of tiles taken together; 0: 8
   bool operator==(const WgmmaVariant&) const = default;
 };
 
