@@ -144,6 +144,14 @@ __device__ __forceinline__ void store_matrices(
                : "memory");
 }
 
+// The reverse, for sums of the same places.
+__device__ __forceinline__ void load_matrices(uint32_t from, uint32_t (&words)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(from)
+               : "memory");
+}
+
 // An operand of wgmma in shared memory, in rows of 128 bytes that are swizzled as the copy engine
 // does. Blocks of 8 rows are 1024 bytes apart; `leading` is the distance of pieces of 64 columns
 // (used by operands whose contraction runs down the rows).

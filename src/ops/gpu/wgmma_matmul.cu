@@ -5,7 +5,7 @@
 #include <mutex>
 #include <utility>
 
-#include "gpu/runtime.h"
+#include "ops/gpu/wgmma_launch.h"
 #include "ops/gpu/wgmma_matmul.cuh"
 #include "ops/gpu/wgmma_matmul.h"
 
@@ -43,70 +43,6 @@ Compiled compiled(int tile_columns, const Gemm& g) {
   }
 }
 
-bool ready_here() {
-  static std::mutex mutex;
-  static std::map<int, bool> known;
-  const int device = limits().device;
-  const std::lock_guard lock(mutex);
-  const auto [it, added] = known.emplace(device, false);
-  if (!added || limits().major != 9 || limits().minor != 0) return it->second;
-  // Without machine code for sm_90a there are stubs, of few registers.
-  constexpr int kStubRegisters = 64;
-  cudaFuncAttributes attributes{};
-  if (cudaFuncGetAttributes(&attributes, wgmma_kernel<256, false, false>) != cudaSuccess) {
-    cudaGetLastError();
-    return false;
-  }
-  it->second = attributes.numRegs > kStubRegisters;
-  return it->second;
-}
-
-bool aligned(const void* data, int64_t stride, DType dtype) {
-  return reinterpret_cast<uintptr_t>(data) % 16 == 0 &&
-         stride * static_cast<int64_t>(dtype_bytes(dtype)) % 16 == 0;
-}
-
-using Encode = decltype(&cuTensorMapEncodeTiled);
-
-Encode encoder() {
-  static const Encode found = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult result{};
-    VITRINE_GPU_CHECK(cudaGetDriverEntryPointByVersion(
-        "cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &result));
-    if (!function) throw DeviceError("the driver has no cuTensorMapEncodeTiled");
-    return reinterpret_cast<Encode>(function);
-  }();
-  return found;
-}
-
-// A row-major matrix [rows, columns] of bf16 in boxes of 64 columns, 128 bytes, swizzled.
-CUtensorMap map_of(const void* data, int64_t rows, int64_t columns, int64_t stride, int box_rows) {
-  CUtensorMap map{};
-  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
-  const cuuint64_t strides[] = {static_cast<cuuint64_t>(stride) * 2};
-  const cuuint32_t box[] = {64, static_cast<cuuint32_t>(box_rows)};
-  const cuuint32_t steps[] = {1, 1};
-  const CUresult result = encoder()(&map,
-                                    CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-                                    2,
-                                    const_cast<void*>(data),
-                                    sizes,
-                                    strides,
-                                    box,
-                                    steps,
-                                    CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                    CU_TENSOR_MAP_SWIZZLE_128B,
-                                    CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                                    CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS) {
-    throw DeviceError("GPU " + std::to_string(limits().device) + ": no map for a matrix " +
-                      std::to_string(rows) + " x " + std::to_string(columns) + ", stride " +
-                      std::to_string(stride) + " (error " + std::to_string(result) + ")");
-  }
-  return map;
-}
-
 // Flags of the parts that are ready: zero between launches, for the owner of a tile clears what it
 // waited for. Products of one stream run one after another and share a row.
 constexpr int kStreams = 64, kFlags = 1024;
@@ -132,8 +68,6 @@ uint32_t* flags_of_stream() {
   return it->second;
 }
 
-int divided_up(int64_t count, int64_t size) { return static_cast<int>((count + size - 1) / size); }
-
 size_t part_bytes(int workers, int tile_columns) {
   return static_cast<size_t>(workers) * 2 * kWgmmaRows * static_cast<size_t>(tile_columns) *
          sizeof(float);
@@ -156,16 +90,69 @@ TileSchedule schedule_of(const Gemm& g, WgmmaVariant variant, int multiprocessor
 
 }  // namespace
 
+bool wgmma_ready() {
+  static std::mutex mutex;
+  static std::map<int, bool> known;
+  const int device = limits().device;
+  const std::lock_guard lock(mutex);
+  const auto [it, added] = known.emplace(device, false);
+  if (!added || limits().major != 9 || limits().minor != 0) return it->second;
+  // Without machine code for sm_90a there are stubs, of few registers.
+  constexpr int kStubRegisters = 64;
+  cudaFuncAttributes attributes{};
+  if (cudaFuncGetAttributes(&attributes, wgmma_kernel<256, false, false>) != cudaSuccess) {
+    cudaGetLastError();
+    return false;
+  }
+  it->second = attributes.numRegs > kStubRegisters;
+  return it->second;
+}
+
+CUtensorMap tensor_map(
+    const void* data, int64_t rows, int64_t columns, int64_t stride, int box_rows) {
+  using Encode = decltype(&cuTensorMapEncodeTiled);
+  static const Encode encode = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+    VITRINE_GPU_CHECK(cudaGetDriverEntryPointByVersion(
+        "cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &result));
+    if (!function) throw DeviceError("the driver has no cuTensorMapEncodeTiled");
+    return reinterpret_cast<Encode>(function);
+  }();
+  CUtensorMap map{};
+  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
+  const cuuint64_t strides[] = {static_cast<cuuint64_t>(stride) * 2};
+  const cuuint32_t box[] = {64, static_cast<cuuint32_t>(box_rows)};
+  const cuuint32_t steps[] = {1, 1};
+  const CUresult result = encode(&map,
+                                 CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                                 2,
+                                 const_cast<void*>(data),
+                                 sizes,
+                                 strides,
+                                 box,
+                                 steps,
+                                 CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                 CU_TENSOR_MAP_SWIZZLE_128B,
+                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) {
+    throw DeviceError("GPU " + std::to_string(limits().device) + ": no map for a matrix " +
+                      std::to_string(rows) + " x " + std::to_string(columns) + ", stride " +
+                      std::to_string(stride) + " (error " + std::to_string(result) + ")");
+  }
+  return map;
+}
+
 std::vector<WgmmaVariant> wgmma_variants(const Gemm& g) {
   std::vector<WgmmaVariant> all;
   constexpr int64_t kMost = int64_t{1} << 24;  // counts of tiles and steps stay far inside an int
-  const bool fits = g.dtype == DType::kBF16 &&
-                    (g.d_dtype == DType::kBF16 || g.d_dtype == DType::kF32) && !g.scales &&
-                    std::min({g.m, g.n, g.k}) > 0 && std::max({g.m, g.n, g.k}) <= kMost &&
-                    g.n % 8 == 0 && aligned(g.a.data, g.a.stride, g.dtype) &&
-                    aligned(g.b.data, g.b.stride, g.dtype) && aligned(g.d, g.d_stride, g.d_dtype) &&
-                    aligned(g.bias, 0, g.dtype);
-  if (!fits || !ready_here()) return all;
+  const bool fits =
+      g.dtype == DType::kBF16 && (g.d_dtype == DType::kBF16 || g.d_dtype == DType::kF32) &&
+      !g.scales && std::min({g.m, g.n, g.k}) > 0 && std::max({g.m, g.n, g.k}) <= kMost &&
+      g.n % 8 == 0 && copies_well(g.a.data, g.a.stride) && copies_well(g.b.data, g.b.stride) &&
+      copies_well(g.d, g.d_stride) && copies_well(g.bias, 0);
+  if (!fits || !wgmma_ready()) return all;
   for (const int tile_columns : {256, 192, 128}) {
     if (!compiled(tile_columns, g).kernel) continue;
     all.push_back({tile_columns, false});
@@ -200,25 +187,20 @@ void wgmma_matmul(
       VITRINE_GPU_CHECK(cudaMemsetAsync(args.part_ready, 0, kFlags * 4, stream()));
     }
   }
-  const CUtensorMap a_map = g.a.transposed ? map_of(g.a.data, g.k, g.m, g.a.stride, kWgmmaStep)
-                                           : map_of(g.a.data, g.m, g.k, g.a.stride, kWgmmaRows);
-  const CUtensorMap b_map = g.b.transposed
-                                ? map_of(g.b.data, g.n, g.k, g.b.stride, variant.tile_columns / 2)
-                                : map_of(g.b.data, g.k, g.n, g.b.stride, kWgmmaStep);
-  const CUtensorMap d_map = f32 ? CUtensorMap{} : map_of(d, g.m, g.n, g.d_stride, 64);
-  VITRINE_GPU_CHECK(cudaFuncSetAttribute(
-      code.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, code.shared_bytes));
-  cudaLaunchAttribute cluster{};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {2, 1, 1};
-  cudaLaunchConfig_t launch{};
-  launch.gridDim = dim3(static_cast<unsigned>(2 * args.schedule.workers));
-  launch.blockDim = dim3(kWgmmaThreads);
-  launch.dynamicSmemBytes = static_cast<size_t>(code.shared_bytes);
-  launch.stream = stream();
-  launch.attrs = &cluster;
-  launch.numAttrs = 1;
-  VITRINE_GPU_CHECK(cudaLaunchKernelEx(&launch, code.kernel, a_map, b_map, d_map, args));
+  const CUtensorMap a_map = g.a.transposed ? tensor_map(g.a.data, g.k, g.m, g.a.stride, kWgmmaStep)
+                                           : tensor_map(g.a.data, g.m, g.k, g.a.stride, kWgmmaRows);
+  const CUtensorMap b_map =
+      g.b.transposed ? tensor_map(g.b.data, g.n, g.k, g.b.stride, variant.tile_columns / 2)
+                     : tensor_map(g.b.data, g.k, g.n, g.b.stride, kWgmmaStep);
+  const CUtensorMap d_map = f32 ? CUtensorMap{} : tensor_map(d, g.m, g.n, g.d_stride, 64);
+  launch_clusters(code.kernel,
+                  args.schedule.workers,
+                  kWgmmaThreads,
+                  code.shared_bytes,
+                  a_map,
+                  b_map,
+                  d_map,
+                  args);
   VITRINE_GPU_LAUNCHED("wgmma_matmul");
 }
 
