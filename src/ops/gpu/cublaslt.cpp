@@ -23,13 +23,13 @@ namespace {
 constexpr int kCandidates = 40;
 constexpr int kTimedRuns = 4;
 constexpr double kTimedFlops = 1e9;
-// Candidates that were fastest at first are timed again when the product is long enough to heat the
-// card: it then runs at the clock that its power allows, as it does in a step, and another one may
-// win.
+// Candidates that were fastest at first are timed again on a card that has run for a while: it then
+// has the clock that its power allows, as in a step, and those that take less power win.
 constexpr double kFinalFlops = 2e10;
-constexpr size_t kFinalists = 6;
+constexpr size_t kFinalists = 8;
 constexpr int kFinalRounds = 5;
-constexpr double kFinalRoundMs = 8;
+constexpr double kFinalRoundMs = 10;
+constexpr double kHeatMs = 400;
 
 void check_lt(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
@@ -249,15 +249,19 @@ void sort_by_time(std::vector<Timed>& all) {
   });
 }
 
+int runs_in(double milliseconds, const Timed& candidate) {
+  const double once = std::max(1e-3, static_cast<double>(candidate.milliseconds));
+  return std::max(1, static_cast<int>(milliseconds / once));
+}
+
 // The finalists take turns, so that all run at the same clocks; the median of each one's rounds.
 void time_again(const Gemm& g, Plan& plan, std::vector<Timed>& finalists, void* d, void* scratch) {
+  timed(g, plan, finalists[0].choice, d, scratch, runs_in(kHeatMs, finalists[0]));
   std::vector<std::vector<float>> times(finalists.size());
-  for (int round = -1; round < kFinalRounds; ++round) {
+  for (int round = 0; round < kFinalRounds; ++round) {
     for (size_t i = 0; i < finalists.size(); ++i) {
-      const double once = std::max(1e-3, static_cast<double>(finalists[i].milliseconds));
-      const int runs = std::max(1, static_cast<int>(kFinalRoundMs / once));
-      const float time = timed(g, plan, finalists[i].choice, d, scratch, runs);
-      if (round >= 0) times[i].push_back(time);
+      const int runs = runs_in(kFinalRoundMs, finalists[i]);
+      times[i].push_back(timed(g, plan, finalists[i].choice, d, scratch, runs));
     }
   }
   for (size_t i = 0; i < finalists.size(); ++i) {

@@ -133,6 +133,14 @@ __device__ __forceinline__ void warpgroup_sync(int name) {
   asm volatile("bar.sync %0, 128;" ::"r"(name) : "memory");
 }
 
+// Two warpgroups that take turns: one waits at `name` until the other has arrived there.
+__device__ __forceinline__ void turn_wait(int name) {
+  asm volatile("bar.sync %0, 256;" ::"r"(name) : "memory");
+}
+__device__ __forceinline__ void turn_give(int name) {
+  asm volatile("bar.arrive %0, 256;" ::"r"(name) : "memory");
+}
+
 // Four 8 x 8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
 __device__ __forceinline__ void store_matrices(
     uint32_t to, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {

@@ -92,9 +92,14 @@ __device__ __forceinline__ void swiglu_copies(const SwigluMaps& maps,
   }
 }
 
-// One warpgroup's product of 128 x 128: sums[i] are rows 64 i and on.
+constexpr int kTurns = 4;  // names of barriers: of the first warpgroup's turn, of the second's
+
+// One warpgroup's product of 128 x 128: sums[i] are rows 64 i and on. `group`'s turn begins when
+// the other has seen all of its stages: a barrier tells one phase from the next, not from the one
+// after that, so nobody may wait for a stage early.
 template <bool kBackward>
 __device__ __forceinline__ void swiglu_product(float (&sums)[2][64],
+                                               int group,
                                                int steps,
                                                int& stage,
                                                uint32_t& phase,
@@ -107,6 +112,7 @@ __device__ __forceinline__ void swiglu_product(float (&sums)[2][64],
   const uint64_t a_first = operand_of(tiles, kPiece);
   const uint64_t b_first = operand_of(tiles + Layout::kA, kPiece);
   uint32_t before = 0;
+  turn_wait(kTurns + group);
   for (int step = 0; step < steps; ++step) {
     const uint32_t full = barriers + 8 * stage, empty = full + 8 * Layout::kStages;
     const uint64_t at = static_cast<uint64_t>(stage * Layout::kStage) >> 4;
@@ -131,6 +137,7 @@ __device__ __forceinline__ void swiglu_product(float (&sums)[2][64],
       phase ^= 1;
     }
   }
+  turn_give(kTurns + 1 - group);
   products_wait<0>();
   pin(sums[0]);
   pin(sums[1]);
@@ -280,6 +287,7 @@ __device__ __forceinline__ void swiglu_tiles(const SwigluMaps& maps,
   const uint32_t boxes =
       tiles + Layout::kStages * Layout::kStage + group * Layout::kBoxes * Layout::kBox;
   BackwardEnd backward(maps, boxes, barriers + 16 * Layout::kStages + group * 16);
+  if (group == 1) hopper::turn_give(kTurns);  // the first turn is the other's
   float sums[2][64];
   int stage = 0, turn = 0;
   uint32_t phase = 0;
@@ -293,7 +301,7 @@ __device__ __forceinline__ void swiglu_tiles(const SwigluMaps& maps,
     }
     const int row = (part.row * 2 + rank) * kWgmmaRows, column = part.column * Layout::kColumns;
     if constexpr (kBackward) backward.begin(row, column);
-    swiglu_product<kBackward>(sums, schedule.steps, stage, phase, tiles, barriers);
+    swiglu_product<kBackward>(sums, group, schedule.steps, stage, phase, tiles, barriers);
     if constexpr (kBackward) {
       backward.finish(sums);
     } else {
