@@ -128,4 +128,11 @@ bool Backend::has(std::string_view op) const {
   return false;
 }
 
+const PairedOps* Backend::pair(std::string_view first, std::string_view second) const {
+  for (const PairedOps& pair : pairs_) {
+    if (pair.first == first && pair.second == second) return &pair;
+  }
+  return nullptr;
+}
+
 }  // namespace vitrine

@@ -95,6 +95,20 @@ struct OpKernels {
                    std::span<const GradView> din) = nullptr;
 };
 
+// Two operations in a row, where the second's first input is the first's first output, that a
+// backend can run as one. Each part gets its call as it would alone, except that the value between
+// has no gradient of its own: din of `second` has none for it, and `first` gets no dout. False when
+// it cannot run these operands, with nothing done: they run one by one then.
+struct PairedOps {
+  std::string first, second;
+  bool (*forward)(const OpCall& first, const OpCall& second) = nullptr;
+  bool (*backward)(const OpCall& first,
+                   std::span<const GradView> first_din,
+                   const OpCall& second,
+                   std::span<const TensorView> second_dout,
+                   std::span<const GradView> second_din) = nullptr;
+};
+
 // The registry. Built-in operations are there from the start; more may be added before the first
 // tape is recorded (see docs/howto/add_op.md). find_op throws ConfigError with the nearest name.
 const OpDef& find_op(std::string_view name);
@@ -110,6 +124,9 @@ class Backend {
   // Throws ConfigError when this backend has no row for the operation.
   const OpKernels& kernels(std::string_view op) const;
   bool has(std::string_view op) const;
+  // Null when it has no kernel for both at once.
+  void add_pair(PairedOps pair) { pairs_.push_back(std::move(pair)); }
+  const PairedOps* pair(std::string_view first, std::string_view second) const;
   // Whether its kernels take scratch of their own and leave OpCall::workspace alone.
   bool brings_workspace() const { return brings_workspace_; }
   void set_brings_workspace() { brings_workspace_ = true; }
@@ -118,6 +135,7 @@ class Backend {
   std::string name_;
   bool brings_workspace_ = false;
   std::vector<std::pair<std::string, OpKernels>> rows_;
+  std::vector<PairedOps> pairs_;
 };
 
 // Plain loops in double: the oracle. Linked from ops/cpu.

@@ -71,7 +71,8 @@ struct TapeBindings {
   std::span<const GradView> dinputs, dparameters;  // null = not wanted
 };
 
-// Told of every operation that a replay issues. `backward` nodes come in reverse order.
+// Told of every operation that a replay issues; of two that a backend runs as one, the first issued
+// has all the time. `backward` nodes come in reverse order.
 class OpObserver {
  public:
   virtual ~OpObserver() = default;
@@ -116,7 +117,14 @@ class Tape {
   friend class TapeBuilder;
   void plan();
   bool read_in_backward(int slot) const;
-  void run_node(size_t node, const Backend&, const TapeBindings&, OpObserver*) const;
+  struct NodeCall;
+  class Backward;
+  size_t run_node(
+      size_t node, bool next_too, const Backend&, const TapeBindings&, OpObserver*) const;
+  void bind_forward(size_t node, const TapeBindings& bindings, NodeCall& bound) const;
+  bool forward_pair(size_t node, const Backend& backend, const TapeBindings& bindings) const;
+  // How the backend runs nodes `node` and node + 1 at once; null when it can't.
+  const PairedOps* pair_at(size_t node, const Backend& backend) const;
   TensorView view(int slot, const TapeBindings& bindings) const;
 
   std::vector<TapeNode> nodes_;

@@ -15,6 +15,7 @@
 #include "gpu/runtime.h"
 #include "ops/gpu/gemm_choices.h"
 #include "ops/gpu/precision.h"
+#include "ops/gpu/wgmma_matmul.h"
 
 namespace vitrine::gpu {
 namespace {
@@ -22,6 +23,13 @@ namespace {
 constexpr int kCandidates = 40;
 constexpr int kTimedRuns = 4;
 constexpr double kTimedFlops = 1e9;
+// Candidates that were fastest at first are timed again on a card that has run for a while: it then
+// has the clock that its power allows, as in a step, and those that take less power win.
+constexpr double kFinalFlops = 2e10;
+constexpr size_t kFinalists = 8;
+constexpr int kFinalRounds = 5;
+constexpr double kFinalRoundMs = 10;
+constexpr double kHeatMs = 400;
 
 void check_lt(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
@@ -103,7 +111,7 @@ GemmKey key_of(const Gemm& g) {
 struct Plan {
   cublasLtMatmulDescOpaque_t operation{};
   cublasLtMatrixLayoutOpaque_t first{}, second{}, out{};
-  cublasLtMatmulAlgo_t algorithm{};
+  GemmChoice choice;
   bool plain = false;    // the library has nothing for this shape
   bool settled = false;  // chosen, not only the first suggestion
 };
@@ -182,7 +190,7 @@ cublasStatus_t run(
                         stream());
 }
 
-std::vector<cublasLtMatmulAlgo_t> candidates(const Gemm& g, Plan& plan) {
+std::vector<GemmChoice> candidates(const Gemm& g, Plan& plan) {
   cublasLtMatmulPreferenceOpaque_t preference{};
   VITRINE_LT_CHECK(cublasLtMatmulPreferenceInit(&preference));
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
@@ -209,12 +217,12 @@ std::vector<cublasLtMatmulAlgo_t> candidates(const Gemm& g, Plan& plan) {
                                                                kCandidates,
                                                                found.data(),
                                                                &count);
-  std::vector<cublasLtMatmulAlgo_t> all;
+  std::vector<GemmChoice> all;
   if (status != CUBLAS_STATUS_SUCCESS) return all;
   for (int i = 0; i < count; ++i) {
     const auto& result = found[static_cast<size_t>(i)];
     if (result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= kGemmScratch) {
-      all.push_back(result.algo);
+      all.push_back({{}, result.algo});
     }
   }
   return all;
@@ -235,46 +243,91 @@ struct Loan {
   void* data = nullptr;
 };
 
-// Milliseconds of several runs; negative when the algorithm cannot run.
-float timed(
-    const Gemm& g, Plan& plan, const cublasLtMatmulAlgo_t& algorithm, void* d, void* scratch) {
+// False when it cannot run.
+bool run(const Gemm& g, Plan& plan, const GemmChoice& choice, void* d, void* scratch) {
+  if (choice.own.tile_columns == 0) {
+    return run(g, plan, choice.library, d, scratch) == CUBLAS_STATUS_SUCCESS;
+  }
+  wgmma_matmul(g, choice.own, d, scratch);
+  return true;
+}
+
+// Milliseconds of one of several runs; negative when the candidate cannot run.
+float timed(const Gemm& g, Plan& plan, const GemmChoice& choice, void* d, void* scratch, int runs) {
   static thread_local std::map<int, std::pair<Event, Event>> events;
   auto& [begin, end] = events[limits().device];
   if (!begin) begin = Event::make(true);
   if (!end) end = Event::make(true);
-  if (run(g, plan, algorithm, d, scratch) != CUBLAS_STATUS_SUCCESS) return -1;
+  if (!run(g, plan, choice, d, scratch)) return -1;
   VITRINE_GPU_CHECK(cudaEventRecord(begin.get(), stream()));
-  for (int i = 0; i < kTimedRuns; ++i) {
-    if (run(g, plan, algorithm, d, scratch) != CUBLAS_STATUS_SUCCESS) return -1;
+  for (int i = 0; i < runs; ++i) {
+    if (!run(g, plan, choice, d, scratch)) return -1;
   }
   VITRINE_GPU_CHECK(cudaEventRecord(end.get(), stream()));
   VITRINE_GPU_CHECK(cudaEventSynchronize(end.get()));
   float milliseconds = 0;
   VITRINE_GPU_CHECK(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()));
-  return milliseconds;
+  return milliseconds / static_cast<float>(runs);
+}
+
+struct Timed {
+  float milliseconds = 0;
+  GemmChoice choice;
+};
+void sort_by_time(std::vector<Timed>& all) {
+  std::stable_sort(all.begin(), all.end(), [](const Timed& a, const Timed& b) {
+    return a.milliseconds < b.milliseconds;
+  });
+}
+
+int runs_in(double milliseconds, const Timed& candidate) {
+  const double once = std::max(1e-3, static_cast<double>(candidate.milliseconds));
+  return std::max(1, static_cast<int>(milliseconds / once));
+}
+
+// The finalists take turns, so that all run at the same clocks; the median of each one's rounds.
+void time_again(const Gemm& g, Plan& plan, std::vector<Timed>& finalists, void* d, void* scratch) {
+  timed(g, plan, finalists[0].choice, d, scratch, runs_in(kHeatMs, finalists[0]));
+  std::vector<std::vector<float>> times(finalists.size());
+  for (int round = 0; round < kFinalRounds; ++round) {
+    for (size_t i = 0; i < finalists.size(); ++i) {
+      const int runs = runs_in(kFinalRoundMs, finalists[i]);
+      times[i].push_back(timed(g, plan, finalists[i].choice, d, scratch, runs));
+    }
+  }
+  for (size_t i = 0; i < finalists.size(); ++i) {
+    std::sort(times[i].begin(), times[i].end());
+    finalists[i].milliseconds = times[i][times[i].size() / 2];
+  }
 }
 
 // d is written over anyway, unless something is added to it: then the runs write elsewhere.
-cublasLtMatmulAlgo_t fastest(const Gemm& g,
-                             Plan& plan,
-                             const std::vector<cublasLtMatmulAlgo_t>& all,
-                             void* scratch) {
+GemmChoice fastest(
+    const Gemm& g, Plan& plan, const std::vector<GemmChoice>& all, double flops, void* scratch) {
   const size_t bytes = static_cast<size_t>(g.m * g.d_stride) * dtype_bytes(g.d_dtype);
   std::optional<Loan> loan;
   if (g.accumulate && !loan.emplace(bytes).data) return all.front();
-  size_t best = 0;
-  float least = -1;
-  for (size_t i = 0; i < all.size(); ++i) {
-    const float time = timed(g, plan, all[i], loan ? loan->data : g.d, scratch);
-    if (time >= 0 && (least < 0 || time < least)) {
-      least = time;
-      best = i;
-    }
+  void* d = loan ? loan->data : g.d;
+  std::vector<Timed> order;
+  for (const GemmChoice& choice : all) {
+    const float time = timed(g, plan, choice, d, scratch, kTimedRuns);
+    if (time >= 0) order.push_back({time, choice});
   }
-  return all[best];
+  if (order.empty()) return all.front();
+  sort_by_time(order);
+  if (flops >= kFinalFlops && order.size() > 1) {
+    order.resize(std::min(order.size(), kFinalists));
+    time_again(g, plan, order, d, scratch);
+    sort_by_time(order);
+  }
+  return order.front().choice;
 }
 
-bool accepted(Plan& plan, const cublasLtMatmulAlgo_t& algorithm) {
+bool accepted(const Gemm& g, Plan& plan, const GemmChoice& choice) {
+  if (choice.own.tile_columns != 0) {
+    const auto own = wgmma_variants(g);
+    return std::find(own.begin(), own.end(), choice.own) != own.end();
+  }
   cublasLtMatmulHeuristicResult_t result{};
   return cublasLtMatmulAlgoCheck(handle(),
                                  &plan.operation,
@@ -282,7 +335,7 @@ bool accepted(Plan& plan, const cublasLtMatmulAlgo_t& algorithm) {
                                  &plan.second,
                                  &plan.out,
                                  &plan.out,
-                                 &algorithm,
+                                 &choice.library,
                                  &result) == CUBLAS_STATUS_SUCCESS &&
          result.workspaceSize <= kGemmScratch;
 }
@@ -298,26 +351,27 @@ void choose(const Gemm& g, const GemmKey& key, Plan& plan, void* scratch) {
   // Measurements differ from one process to the next, and with them the order of sums.
   const bool measured = !deterministic();
   if (const auto known = measured ? find_gemm_choice(gpu, key) : std::nullopt) {
-    if (accepted(plan, *known)) {
-      plan.algorithm = *known;
+    if (accepted(g, plan, *known)) {
+      plan.choice = *known;
       plan.settled = true;
       return;
     }
     forget_gemm_choice(gpu, key);
   }
-  const auto all = candidates(g, plan);
+  auto all = candidates(g, plan);
   plan.plain = all.empty();
   plan.settled = true;
   if (plan.plain) return;
-  plan.algorithm = all.front();
+  plan.choice = all.front();
   const double flops =
       2.0 * static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);
-  if (!measured || flops < kTimedFlops || all.size() == 1) return;
+  if (!measured || flops < kTimedFlops) return;
   if (capturing()) {
     plan.settled = false;
     return;
   }
-  plan.algorithm = note_gemm_choice(gpu, key, fastest(g, plan, all, scratch));
+  for (const WgmmaVariant& own : wgmma_variants(g)) all.push_back({own, {}});
+  plan.choice = note_gemm_choice(gpu, key, fastest(g, plan, all, flops, scratch));
 }
 
 }  // namespace
@@ -335,7 +389,10 @@ void matmul(const Gemm& g, void* scratch) {
   }
   if (plan.plain) return plain_matmul(g);
   point(g, plan);
-  VITRINE_LT_CHECK(run(g, plan, plan.algorithm, g.d, scratch));
+  if (plan.choice.own.tile_columns != 0) {
+    return wgmma_matmul(g, plan.choice.own, g.d, scratch);
+  }
+  VITRINE_LT_CHECK(run(g, plan, plan.choice.library, g.d, scratch));
 }
 
 }  // namespace vitrine::gpu

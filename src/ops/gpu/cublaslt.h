@@ -1,4 +1,5 @@
-// Matrix products through cuBLASLt, with a table of the fastest algorithm for each shape.
+// Matrix products through cuBLASLt or own kernels (wgmma_matmul.h), with a table of the fastest
+// algorithm for each shape.
 #pragma once
 
 #include <cstddef>

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Table {
-  std::map<GemmKey, cublasLtMatmulAlgo_t> choices;
+  std::map<GemmKey, GemmChoice> choices;
   bool changed = false;
 };
 std::mutex mutex;
@@ -51,11 +51,13 @@ fs::path place(const std::string& gpu) {
   return home && *home ? fs::path(home) / ".cache" / "vitrine" / file_name(gpu) : fs::path();
 }
 
-bool parse(const std::string& line, GemmKey& key, cublasLtMatmulAlgo_t& algorithm) {
+// The key, the own variant (0 0 for none), the library's words.
+bool parse(const std::string& line, GemmKey& key, GemmChoice& choice) {
   std::istringstream in(line);
   for (int64_t& value : key) in >> value;
+  in >> choice.own.tile_columns >> choice.own.split;
   in >> std::hex;
-  for (uint64_t& word : algorithm.data) in >> word;
+  for (uint64_t& word : choice.library.data) in >> word;
   return static_cast<bool>(in);
 }
 
@@ -65,10 +67,8 @@ void read(const std::string& gpu, Table& table) {
   std::string line;
   if (!std::getline(in, line) || line != header(gpu)) return;
   GemmKey key{};
-  cublasLtMatmulAlgo_t algorithm{};
-  while (std::getline(in, line) && parse(line, key, algorithm)) {
-    table.choices.emplace(key, algorithm);
-  }
+  GemmChoice choice;
+  while (std::getline(in, line) && parse(line, key, choice)) table.choices.emplace(key, choice);
 }
 
 // Written beside and renamed, so that another process never sees half a file.
@@ -82,11 +82,11 @@ void write(const std::string& gpu, Table& table) {
   {
     std::ofstream out(beside);
     out << header(gpu) << '\n';
-    for (const auto& [key, algorithm] : table.choices) {
+    for (const auto& [key, choice] : table.choices) {
       out << std::dec;
       for (const int64_t value : key) out << value << ' ';
-      out << std::hex;
-      for (const uint64_t word : algorithm.data) out << word << ' ';
+      out << choice.own.tile_columns << ' ' << choice.own.split << ' ' << std::hex;
+      for (const uint64_t word : choice.library.data) out << word << ' ';
       out << '\n';
     }
     if (!out.flush()) {
@@ -111,7 +111,7 @@ Table& table_of(const std::string& gpu) {
 
 }  // namespace
 
-std::optional<cublasLtMatmulAlgo_t> find_gemm_choice(const std::string& gpu, const GemmKey& key) {
+std::optional<GemmChoice> find_gemm_choice(const std::string& gpu, const GemmKey& key) {
   const std::lock_guard lock(mutex);
   const Table& table = table_of(gpu);
   const auto it = table.choices.find(key);
@@ -119,12 +119,10 @@ std::optional<cublasLtMatmulAlgo_t> find_gemm_choice(const std::string& gpu, con
   return it->second;
 }
 
-cublasLtMatmulAlgo_t note_gemm_choice(const std::string& gpu,
-                                      const GemmKey& key,
-                                      const cublasLtMatmulAlgo_t& algorithm) {
+GemmChoice note_gemm_choice(const std::string& gpu, const GemmKey& key, const GemmChoice& choice) {
   const std::lock_guard lock(mutex);
   Table& table = table_of(gpu);
-  const auto [it, added] = table.choices.emplace(key, algorithm);
+  const auto [it, added] = table.choices.emplace(key, choice);
   table.changed = table.changed || added;
   return it->second;
 }

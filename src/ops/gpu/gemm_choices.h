@@ -1,4 +1,4 @@
-// Which cuBLASLt algorithm won for each shape, kept between processes.
+// Which algorithm won for each shape, the library's or an own one, kept between processes.
 #pragma once
 
 #include <cublasLt.h>
@@ -8,19 +8,24 @@
 #include <optional>
 #include <string>
 
+#include "ops/gpu/wgmma_matmul.h"
+
 namespace vitrine::gpu {
 
 // All that decides an algorithm, but the device.
 using GemmKey = std::array<int64_t, 20>;
 
+struct GemmChoice {
+  WgmmaVariant own;  // tile_columns 0: the library's algorithm
+  cublasLtMatmulAlgo_t library{};
+};
+
 // The choice for this model of GPU, from this process or the file. Thread-safe, as are the others.
-std::optional<cublasLtMatmulAlgo_t> find_gemm_choice(const std::string& gpu, const GemmKey& key);
+std::optional<GemmChoice> find_gemm_choice(const std::string& gpu, const GemmKey& key);
 // The first choice noted for a key stays, so that all ranks of a process add in one order; answers
 // it.
-cublasLtMatmulAlgo_t note_gemm_choice(const std::string& gpu,
-                                      const GemmKey& key,
-                                      const cublasLtMatmulAlgo_t& algorithm);
-// A choice from the file that the library refuses.
+GemmChoice note_gemm_choice(const std::string& gpu, const GemmKey& key, const GemmChoice& choice);
+// A choice from the file that cannot run here.
 void forget_gemm_choice(const std::string& gpu, const GemmKey& key);
 
 }  // namespace vitrine::gpu

@@ -16,6 +16,7 @@ Backend& gpu_backend() {
     gpu::add_pointwise_rows(*made);
     gpu::add_layout_rows(*made);
     gpu::add_loss_rows(*made);
+    gpu::add_linear_swiglu_pairs(*made);
     return made;
   }();
   return *backend;

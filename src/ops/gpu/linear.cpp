@@ -1,5 +1,7 @@
 // linear: three matrix products and the bias. 2 m n k operations each; at the sizes of language
 // models bound by the tensor cores (bf16 on H200: 0.75 PFLOP/s).
+#include "ops/gpu/linear.h"
+
 #include "gpu/runtime.h"
 #include "ops/gpu/columns.h"
 #include "ops/gpu/cublaslt.h"
@@ -45,7 +47,29 @@ void linear_backward(const OpCall& call, Views dout, Gradients din) {
   const int64_t n = call.in[1].shape[0], k = call.in[1].shape[1];
   const TensorView& dy = dout[0];
   const int64_t m = rows_of(dy.shape);
-  const GradView dx = operand(din, 0), dw = operand(din, 1), dbias = operand(din, 2);
+  linear_parameter_gradients(call, dy, din);
+  const GradView dx = operand(din, 0);
+  if (dx) {
+    matmul({.m = m,
+            .n = k,
+            .k = n,
+            .dtype = dy.dtype,
+            .a = {dy.data, n},
+            .b = {call.in[1].data, k},
+            .d = dx.view.data,
+            .d_dtype = dx.view.dtype,
+            .d_stride = k,
+            .accumulate = dx.accumulate},
+           workspace(kGemmScratch));
+  }
+}
+
+}  // namespace
+
+void linear_parameter_gradients(const OpCall& call, const TensorView& dy, Gradients din) {
+  const int64_t n = call.in[1].shape[0], k = call.in[1].shape[1];
+  const int64_t m = rows_of(dy.shape);
+  const GradView dw = operand(din, 1), dbias = operand(din, 2);
   const size_t sums = dbias ? column_sum_scratch(dy.dtype, m, n) : 0;
   char* scratch = static_cast<char*>(workspace(kGemmScratch + sums));
   if (dw) {
@@ -62,22 +86,7 @@ void linear_backward(const OpCall& call, Views dout, Gradients din) {
            scratch);
   }
   if (dbias) column_sum(dy, m, n, dbias, scratch + kGemmScratch);
-  if (dx) {
-    matmul({.m = m,
-            .n = k,
-            .k = n,
-            .dtype = dy.dtype,
-            .a = {dy.data, n},
-            .b = {call.in[1].data, k},
-            .d = dx.view.data,
-            .d_dtype = dx.view.dtype,
-            .d_stride = k,
-            .accumulate = dx.accumulate},
-           scratch);
-  }
 }
-
-}  // namespace
 
 void add_matmul_rows(Backend& backend) {
   backend.add("linear", {linear_forward, when_wanted<linear_backward>});

@@ -17,5 +17,6 @@ void add_frame_rows(Backend& backend);  // frame_difference, mean_pool; called b
 void add_loss_rows(Backend& backend);   // mse, l1
 void add_swiglu_rotary_rows(Backend& backend);
 void add_embedding_rows(Backend& backend);
+void add_linear_swiglu_pairs(Backend& backend);  // both in one kernel where it can
 
 }  // namespace vitrine::gpu
