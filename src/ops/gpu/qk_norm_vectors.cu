@@ -11,7 +11,6 @@
 
 #include "gpu/copy_ahead.cuh"
 #include "gpu/following.cuh"
-#include "ops/gpu/put_once.cuh"
 #include "ops/gpu/qk_norm.cuh"
 
 namespace vitrine::gpu {
@@ -169,10 +168,11 @@ __global__ void __launch_bounds__(kThreads, kTurned ? 3 : 4)
         x[u][1].v[j] = from_wide<T>(y[1]);
       }
     }
-    store(a.y + at + u * a.d, x[u][0]);
-    store(a.y + at + u * a.d + half, x[u][1]);
+    store_once(a.y + at + u * a.d, x[u][0]);
+    store_once(a.y + at + u * a.d + half, x[u][1]);
   }
-  if (normed && lane < place.heads && a.rstd) {
+  // Also by lanes beyond the head: all of its lanes have the sum.
+  if (row < a.rows && !place.value && lane < place.heads && a.rstd) {
     a.rstd[row * a.normed() + place.head + lane] = own;
   }
 }
@@ -266,8 +266,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         }
       }
       const int64_t to = row * width + within + u * a.d;
-      put_once(a.dx, to, d[0]);
-      put_once(a.dx, to + half, d[1]);
+      a.dx.put(to, d[0]);
+      a.dx.put(to + half, d[1]);
     }
     fetch(row + kStages * place.step, stage);
     stage ^= 1;
