@@ -5,6 +5,7 @@
 #include "config/run_config.h"
 #include "core/error.h"
 #include "core/json.h"
+#include "schedule/fp8_linears.h"
 
 namespace vitrine {
 namespace {
@@ -99,6 +100,20 @@ TEST(RunFile, TakesFp8AsPartOfBf16) {
   EXPECT_THAT(error({"fp8.enabled=true"}), HasSubstr("\"bf16\": {\"enabled\": true}"));
   EXPECT_THAT(error({"fp16.enabled=true", "fp8.enabled=true"}), HasSubstr("fp8.enabled"));
   EXPECT_THAT(error({"bf16.enabled=true", "fp8.enable=true"}), HasSubstr("\"enabled\""));
+}
+
+TEST(RunFile, DecidesWhatFp8LinearsKeepByTheStrategy) {
+  const auto kept = [](std::vector<std::string> keys) {
+    keys.insert(keys.end(), {"bf16.enabled=true", "fp8.enabled=true"});
+    const RunConfig config = make(keys);
+    return fp8_linears(config.fp8, config.strategy);
+  };
+  EXPECT_EQ(kept({}), Fp8Linears::kAllKept);
+  EXPECT_EQ(kept({"zero_optimization.stage=2"}), Fp8Linears::kAllKept);
+  EXPECT_EQ(kept({"zero_optimization.stage=3"}), Fp8Linears::kInputsKept);
+  EXPECT_EQ(kept({"activation_checkpointing={\"number_checkpoints\": 2}"}),
+            Fp8Linears::kNothingKept);
+  EXPECT_EQ(fp8_linears(false, {}), Fp8Linears::kOff);
 }
 
 TEST(RunFile, ListsEveryWrongKeyAtOnce) {

@@ -5,6 +5,7 @@
 // two vectors of 16 bytes of each array at a time. Storage of 16 bits uses the fast exponential and
 // division (2 ulp of float), far below its rounding. Beside linears in fp8 the largest magnitude
 // that is written is found on the way, which spares the linear reading it all once more.
+#include <bit>
 #include <type_traits>
 
 #include "ops/gpu/fp8.h"
@@ -35,14 +36,15 @@ __device__ __forceinline__ void note_amax(uint32_t most, uint32_t* amax_bits) {
   __syncthreads();
   if (threadIdx.x != 0) return;
   for (const uint32_t other : shared) most = other > most ? other : most;
-  const auto rounded = from_wide<__nv_bfloat16>(__uint_as_float(most));
-  const uint32_t bits = __bfloat16_as_ushort(rounded);
+  // To nearest even, as what is stored; NaN is above all.
+  const uint32_t rounded = (most + 0x7fffu + (most >> 16 & 1u)) >> 16;
+  const uint32_t bits = most > 0x7f800000u ? 0x7fffu : rounded;
   // Most blocks find that others had more.
   if (bits > *static_cast<volatile uint32_t*>(amax_bits)) atomicMax(amax_bits, bits);
 }
 template <typename W>
 __device__ __forceinline__ void raise(uint32_t& most, W x) {
-  const uint32_t bits = __float_as_uint(static_cast<float>(x)) & 0x7fffffffu;
+  const uint32_t bits = std::bit_cast<uint32_t>(static_cast<float>(x)) & 0x7fffffffu;
   most = bits > most ? bits : most;
 }
 

@@ -122,4 +122,6 @@ template <typename T>
 T max(T, T);
 template <typename T>
 T atomicAdd(T*, T);
+template <typename T>
+T atomicMax(T*, T);
 using std::isfinite;
