@@ -122,4 +122,6 @@ template <typename T>
 T max(T, T);
 template <typename T>
 T atomicAdd(T*, T);
+template <typename T>
+T atomicCAS(T*, T, T);
 using std::isfinite;
