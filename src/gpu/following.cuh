@@ -48,7 +48,10 @@ void launch_following(const char* what,
         __FILE__,
         __LINE__);
 #else
-  kernel<<<blocks, threads, 0, stream()> > >(static_cast<Parameters>(arguments)...);
+  // A header is plain C++ to the formatter.
+  // clang-format off
+  kernel<<<blocks, threads, 0, stream()>>>(arguments...);
+  // clang-format on
   check(cudaGetLastError(), what, __FILE__, __LINE__);
 #endif
 }

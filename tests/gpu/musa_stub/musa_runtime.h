@@ -124,4 +124,6 @@ template <typename T>
 T atomicAdd(T*, T);
 template <typename T>
 T atomicMax(T*, T);
+template <typename T>
+T atomicCAS(T*, T, T);
 using std::isfinite;
