@@ -26,7 +26,7 @@ constexpr double kTimedFlops = 1e9;
 // Candidates that were fastest at first are timed again on a card that has run for a while: it then
 // has the clock that its power allows, as in a step, and those that take less power win.
 constexpr double kFinalFlops = 2e10;
-constexpr size_t kFinalists = 8;
+constexpr int kFinalistsEach = 4;  // the library's and own ones
 constexpr int kFinalRounds = 5;
 constexpr double kFinalRoundMs = 10;
 constexpr double kHeatMs = 400;
@@ -285,7 +285,9 @@ GemmChoice fastest(
   if (order.empty()) return all.front();
   sort_by_time(order);
   if (flops >= kFinalFlops && order.size() > 1) {
-    order.resize(std::min(order.size(), kFinalists));
+    int left[] = {kFinalistsEach, kFinalistsEach};
+    std::erase_if(order,
+                  [&](const Timed& t) { return left[t.choice.own.tile_columns != 0]-- <= 0; });
     time_again(g, plan, order, d, scratch);
     sort_by_time(order);
   }
