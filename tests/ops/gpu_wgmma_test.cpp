@@ -263,5 +263,48 @@ TEST_F(GpuWgmma, SwigluInTheEndsOfItsProducts) {
   }
 }
 
+// On integers products are exact, so that only a difference in swiglu itself could show.
+TEST_F(GpuWgmma, LinearAndSwigluAsOneGiveTheBitsOfTheTwo) {
+  const int64_t m = 1024, k = 512, f = 1024;
+  const Attrs none;
+  const auto view = [](const Array& array, Shape shape, DType dtype = DType::kBF16) {
+    return TensorView{array.data(), std::move(shape), dtype};
+  };
+  const auto empty = [](int64_t count) {
+    return std::vector<double>(static_cast<size_t>(count), NAN);
+  };
+  const Array x(DType::kBF16, integers(m * k, 1)), w_up(DType::kBF16, integers(2 * f * k, 2));
+  const Array w_down(DType::kBF16, integers(k * f, 3)), dy(DType::kBF16, integers(m * k, 4));
+  const auto run = [&](bool as_one) {
+    const Array gate_up(DType::kBF16, empty(m * 2 * f)), h(DType::kBF16, empty(m * f));
+    const Array dh(DType::kBF16, empty(m * f)), d_gate_up(DType::kBF16, empty(m * 2 * f));
+    const Array dw(DType::kF32, empty(k * f));
+    const TensorView up_in[] = {view(x, {m, k}), view(w_up, {2 * f, k})};
+    const TensorView gates = view(gate_up, {m, 2 * f}), hidden = view(h, {m, f});
+    const TensorView down_in[] = {hidden, view(w_down, {k, f})};
+    const OpCall up{&none, up_in, {&gates, 1}, {}, nullptr};
+    const OpCall activation{&none, {&gates, 1}, {&hidden, 1}, {}, nullptr};
+    const OpCall down{&none, down_in, {}, {}, nullptr};
+    const TensorView d_out = view(dy, {m, k}), d_hidden = view(dh, {m, f});
+    const GradView d_gates{view(d_gate_up, {m, 2 * f}), false};
+    GradView d_down[] = {{d_hidden, false}, {view(dw, {k, f}, DType::kF32), false}};
+    const Backend& backend = gpu_backend();
+    if (as_one) {
+      d_down[0] = {};
+      EXPECT_TRUE(backend.pair("linear", "swiglu")->forward(up, activation));
+      EXPECT_TRUE(backend.pair("swiglu", "linear")
+                      ->backward(activation, {&d_gates, 1}, down, {&d_out, 1}, d_down));
+    } else {
+      backend.kernels("linear").forward(up);
+      backend.kernels("swiglu").forward(activation);
+      backend.kernels("linear").backward(down, {&d_out, 1}, d_down);
+      backend.kernels("swiglu").backward(activation, {&d_hidden, 1}, {&d_gates, 1});
+    }
+    return std::array{gate_up.values(), h.values(), dw.values(), d_gate_up.values()};
+  };
+  const auto one = run(true), two = run(false);
+  for (size_t i = 0; i < one.size(); ++i) EXPECT_EQ(one[i], two[i]) << i;
+}
+
 }  // namespace
 }  // namespace vitrine::test
