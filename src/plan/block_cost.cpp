@@ -145,6 +145,7 @@ BlockCost block_cost(const ShardBlock& block,
   // Experts are not cut by tensor ranks: a group is of neighbours.
   const GroupPlace expert = place_group(cluster, strategy.expert, 1);
   BlockCost cost;
+  std::vector<bool> held(tape.slots().size(), false);  // for gradients of weights
   int forward_launches = 0, backward_launches = 0, recompute_launches = 0;
   double forward_busy = 0, backward_busy = 0, recompute_busy = 0;
   for (size_t n = 0; n < tape.nodes().size(); ++n) {
@@ -165,6 +166,15 @@ BlockCost block_cost(const ShardBlock& block,
       backward_busy += t.backward_input_ns + t.backward_weight_ns;
       backward_launches += t.backward_launches;
       cost.flops += t.backward_flops;
+      if (t.backward_weight_ns > 0) {
+        const auto bytes = [&](int slot) {
+          return tape.slots()[static_cast<size_t>(slot)].type.bytes();
+        };
+        cost.weight_bytes += bytes(node.out[0]);
+        const auto x = static_cast<size_t>(node.in[0]);
+        if (!held[x]) cost.weight_bytes += bytes(node.in[0]);
+        held[x] = true;
+      }
     }
     if (again) {
       const double share = half_kept(strategy, node) ? 0.5 : 1;
@@ -184,12 +194,13 @@ BlockCost block_cost(const ShardBlock& block,
                                                                     : expert;
     double there =
         collective_ns(cluster, traffic.forward, traffic.forward_bytes, group, traffic.copies);
+    // Gradients of keys and values travel beside them, in fp32 where a framework sums them.
+    const double backward_bytes =
+        traffic.backward_bytes *
+        (traffic.group == PlanGroup::kContext && strategy.eager_ring ? 1.5 : 1);
     double back_ns =
-        back ? collective_ns(
-                   cluster, traffic.backward, traffic.backward_bytes, group, traffic.copies)
-             : 0;
-    const double sent =
-        traffic.forward_bytes * (again ? 2 : 1) + (back ? traffic.backward_bytes : 0);
+        back ? collective_ns(cluster, traffic.backward, backward_bytes, group, traffic.copies) : 0;
+    const double sent = traffic.forward_bytes * (again ? 2 : 1) + (back ? backward_bytes : 0);
     if (traffic.group == PlanGroup::kTensor) {
       // The second gather of a split sequence runs beside the product of the input's gradient.
       const bool hidden_again = node.op->name == "tensor_gather" && !full;

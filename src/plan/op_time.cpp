@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "core/error.h"
 #include "core/format.h"
@@ -23,6 +24,10 @@ constexpr AttentionShare kAttention[] = {{0.80, 0.65}, {0.58, 0.46}, {0.80, 0.68
 // Small passes do not reach the bandwidth: bytes at which half of it is reached.
 constexpr double kHalfBandwidthBytes = 2.0e6;
 
+double knob(const char* n, double d) {
+  const char* v = std::getenv(n);
+  return v ? std::atof(v) : d;
+}
 struct Tile {
   double m, n, share;  // share of the largest tile's efficiency
 };
@@ -68,6 +73,34 @@ Eager eager_of(const std::string& name, const CardModel& card) {
 double alignment_share(int64_t a, int64_t b) {
   if (a % 8 != 0 || b % 8 != 0) return 0.28;
   return a % 16 != 0 || b % 16 != 0 ? 0.92 : 1.0;
+}
+
+// Grouped products of fp8 and of older libraries are a loop over experts on the host, which issues
+// each from C++ at about a third of what an operation of the framework costs it; fp8 also casts and
+// re-orders scales for every expert's operands.
+void add_group_launches(const CardModel& card, double groups, bool back, OpTime& t) {
+  static const double kb = knob("GB", 0.33), kn = knob("GN", 1.33);
+  const double each = card.narrow_products ? kn : kb;
+  t.forward_launches += static_cast<int>(groups * each);
+  if (back) t.backward_launches += static_cast<int>(2 * groups * each);
+}
+
+// What a hop of a context ring adds to attention: partial outputs (and gradients of queries, keys
+// and values) are summed in fp32.
+void add_ring_merges(
+    const CardModel& card, const TapeNode& node, const Shape& qkv, int context, OpTime& t) {
+  const double width = node.attrs.number("head_dim");
+  const double out = real(qkv[0] * qkv[1]) * node.attrs.number("heads") * width;
+  const double kv = 2 * real(qkv[0] * qkv[1]) * node.attrs.number("kv_heads") * width;
+  const double hops = context - 1;
+  // Bytes an element: fused, read the sum and the part, write the sum; in single steps each of
+  // conversion, difference, scaling and sum is a pass.
+  const double forward = card.eager_ring ? 40 : 10, backward = card.eager_ring ? 18 : 10;
+  t.forward_ns += hops * memory_ns(card, out * forward);
+  t.forward_launches += static_cast<int>(hops) * (card.eager_ring ? 8 : 2);
+  if (t.backward_launches == 0) return;
+  t.backward_input_ns += hops * memory_ns(card, out * backward + kv * backward);
+  t.backward_launches += static_cast<int>(hops) * (card.eager_ring ? 10 : 3);
 }
 
 }  // namespace
@@ -120,14 +153,26 @@ CardModel card_model(const Cluster& cluster, const ClusterStrategy& strategy) {
                cluster.profile.c_str(),
                precision_name(precision)));
   }
+  if (card.narrow_products && cluster.efficiency.narrow_ceiling > 0) {
+    card.flops_per_s *= cluster.efficiency.narrow_ceiling / cluster.efficiency.ceiling;
+  }
+  card.current_scaling = card.narrow_products && strategy.current_scaling;
+  card.eager_ring = strategy.eager_ring;
+  // Cards without fp8 products are those whose libraries of the time had no such kernels.
+  card.stream_k = a.fp8_flops_per_s > 0;
   card.bytes_per_s = a.memory_bytes_per_s;
   card.multiprocessors = cluster.multiprocessors;
   card.efficiency = cluster.efficiency;
   card.fused = strategy.fused;
   card.fused_softmax = strategy.fused || strategy.fused_softmax;
   const AttentionShare share = kAttention[std::clamp(strategy.attention_generation, 0, 3)];
-  card.attention_forward = share.forward;
-  card.attention_backward = share.backward;
+  const int generation = strategy.attention_generation;
+  const double products =
+      generation == 1 || generation == 2
+          ? std::min(cluster.efficiency.matmul, cluster.efficiency.older_instructions)
+          : cluster.efficiency.matmul;
+  card.attention_forward = share.forward * products;
+  card.attention_backward = share.backward * products;
   return card;
 }
 
@@ -142,7 +187,9 @@ double matmul_ns(const CardModel& card, double m, double n, double k, double bat
     if (card.multiprocessors > 0) {
       // A last wave that is not full runs faster than a full one, but not in proportion.
       const double full = std::floor(waves), rest = waves - full;
-      waves = full + (rest > 0 ? 0.35 + 0.65 * rest : 0);
+      static const double tail = knob("TAIL", 0.35);
+      const double least = card.stream_k ? 0.35 : tail;
+      waves = full + (rest > 0 ? least + (1 - least) * rest : 0);
       if (full == 0) waves = 1;
     }
     const double flops = waves * units * tile.m * tile.n * 2 * (k + kFill);
@@ -195,14 +242,17 @@ OpTime op_time(const CardModel& card, const Tape& tape, const TapeNode& node) {
     }
     if (narrow) {
       // Both operands are read wide and written narrow; activations also transposed.
-      const double x = rows * batch * k, y = rows * batch * n;
-      t.forward_ns += memory_ns(card, x * 4);
+      const double x = rows * batch * k, y = rows * batch * n, w = batch * k * n;
+      const double scale = card.current_scaling ? 2 : 0;
+      t.forward_ns += memory_ns(card, x * (4 + scale));
+      if (card.current_scaling) t.forward_ns += memory_ns(card, w * (4 + scale));
       t.forward_launches += 1;
       if (back) {
-        t.backward_input_ns += memory_ns(card, y * 4);
+        t.backward_input_ns += memory_ns(card, y * (4 + scale));
         t.backward_launches += 1;
       }
     }
+    if (name == "grouped_linear") add_group_launches(card, batch, back, t);
     if (in.size() > 2 && name == "linear" && back) {
       t.backward_weight_ns += memory_ns(card, 2 * rows * n);
       t.backward_launches += 1;
@@ -212,8 +262,15 @@ OpTime op_time(const CardModel& card, const Tape& tape, const TapeNode& node) {
       const double logits = rows * n * seen;
       const double passes = card.fused ? 1.0 : 2.0;
       const bool chunked = node.attrs.integer("chunk_rows", 0) > 0;
-      t.forward_ns += memory_ns(card, logits * 10 * passes);
-      t.backward_input_ns += memory_ns(card, logits * 8 * passes) + (chunked ? t.forward_ns : 0);
+      if (node.attrs.integer("form", 0) == 2 || name == "linear_cross_entropy") {
+        // One kernel reads the logits; it, or a second, writes their gradient over them. In chunks
+        // the gradient is made before they go, with its products.
+        t.forward_ns += memory_ns(card, logits * 2);
+        t.backward_input_ns += memory_ns(card, logits * 4);
+      } else {
+        t.forward_ns += memory_ns(card, logits * 10 * passes);
+        t.backward_input_ns += memory_ns(card, logits * 8 * passes) + (chunked ? t.forward_ns : 0);
+      }
       t.forward_launches += card.fused ? 2 : 8;
       t.backward_launches += card.fused ? 2 : 5;
     }
@@ -221,7 +278,7 @@ OpTime op_time(const CardModel& card, const Tape& tape, const TapeNode& node) {
   }
   if (name == "attention" || name == "flash_attention" || name == "cross_attention") {
     t.op_class = OpClass::kAttention;
-    const double peak = card.narrow_flops_per_s * card.efficiency.matmul;
+    const double peak = card.narrow_flops_per_s;
     t.forward_ns = std::max(forward.flops / (peak * card.attention_forward) * 1e9,
                             memory_ns(card, forward.bytes));
     t.forward_flops = forward.flops;
@@ -231,6 +288,8 @@ OpTime op_time(const CardModel& card, const Tape& tape, const TapeNode& node) {
       t.backward_flops = backward.flops;
       t.backward_launches = 3;
     }
+    const auto context = static_cast<int>(node.attrs.integer("context", 1));
+    if (context > 1) add_ring_merges(card, node, in[0].shape, context, t);
     return t;
   }
   if (name == "scored_attention") {

@@ -28,9 +28,11 @@ struct CardModel {
   int multiprocessors = 0;
   Efficiency efficiency;
   bool narrow_products = false;  // fp8, fp4: operands are cast before each product
+  bool current_scaling = false;  // and read once more for their scales
+  bool eager_ring = false;
+  bool stream_k = true;  // a last wave that does not fill the card is split along k
   bool fused = true, fused_softmax = true;
-  // Of the efficiency of large products, what fused attention reaches forward and backward.
-  double attention_forward = 0.8, attention_backward = 0.65;
+  double attention_forward = 0.6, attention_backward = 0.5;  // of bf16's peak, fused attention
 };
 CardModel card_model(const Cluster& cluster, const ClusterStrategy& strategy);
 
