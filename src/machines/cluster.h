@@ -19,7 +19,9 @@ enum class NodeLinks : uint8_t {
 // Software and time that efficiency constants were fitted to: what a card reaches is the card's and
 // the stack's together.
 struct Efficiency {
-  std::string era;        // "megatron 2021-23", "measured by vitrine calibrate"
+  std::string era;  // "megatron 2021-23", "measured by vitrine calibrate"
+  // Of the peaks of products, what a lower power limit than the peaks' leaves of the clock.
+  double power = 1;
   double ceiling = 0.75;  // of the peak, what single large products reach in a loop
   // As `ceiling`, of fp8's and fp4's peaks: power and operands' traffic limit them more; 0: as
   // `ceiling`.

@@ -105,6 +105,7 @@ void set_efficiency(Efficiency& efficiency,
                                    {"memory", &efficiency.memory},
                                    {"ceiling", &efficiency.ceiling},
                                    {"older_instructions", &efficiency.older_instructions},
+                                   {"power", &efficiency.power},
                                    {"narrow_ceiling", &efficiency.narrow_ceiling},
                                    {"communication", &efficiency.communication}}) {
     if (!in.has(key)) continue;

@@ -232,6 +232,12 @@ BlockCost block_cost(const ShardBlock& block,
     cost.recompute.launch =
         waiting_for_host(recompute_busy + cost.recompute.tensor, launch * recompute_launches);
   }
+  if (strategy.accumulate_apart && strategy.accumulation() > 1 && block.trains) {
+    const auto held_here =
+        static_cast<double>(block.parameters + block.expert_parameters - block.frozen_parameters);
+    cost.backward_weight.compute[static_cast<size_t>(OpClass::kMemory)] +=
+        memory_ns(card, held_here * strategy.accumulate_bytes);
+  }
   for (size_t s = 0; s < tape.slots().size(); ++s) {
     const TapeSlot& slot = tape.slots()[s];
     if (!kept.slot[s] || !block.trains) continue;

@@ -119,6 +119,10 @@ struct ClusterStrategy {
   // Stages hold as equal numbers of parameters as blocks allow, instead of layers (DeepSpeed's
   // partition_method "parameters").
   bool balance_parameters = false;
+  // Bytes a parameter that adding a micro-batch's weight gradients to the sum moves: fused into the
+  // product (read and written in fp32), or after it in passes of its own.
+  int accumulate_bytes = 8;
+  bool accumulate_apart = false;
   // This engine runs it: memory is replayed on its own schedule.
   bool own_engine = false;
   // Memory is laid out once: nothing is lost between blocks.

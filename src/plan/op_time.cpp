@@ -59,6 +59,9 @@ Eager eager_of(const std::string& name, const CardModel& card) {
   // To fp32, square, mean, rsqrt, two products, back: 36 bytes an element for 4.
   if (name == "eager_rms_norm") return {9, 6, 10};
   if (name == "eager_swiglu") return {1.25, 3, 4};  // 5 half-width passes for the 4 counted
+  // Counts of tokens, their order and the exchange's plan; the exchange itself.
+  if (name == "dispatch") return {1, 10, 6};
+  if (name == "combine") return {1, 6, 6};
   if (card.fused) return {};
   // Halves of queries and keys cut, negated, joined, two products and a sum each.
   if (name == "rotary") return {3.3, 10, 10};
@@ -75,11 +78,10 @@ double alignment_share(int64_t a, int64_t b) {
   return a % 16 != 0 || b % 16 != 0 ? 0.92 : 1.0;
 }
 
-// Grouped products of fp8 and of older libraries are a loop over experts on the host, which issues
-// each from C++ at about a third of what an operation of the framework costs it; fp8 also casts and
-// re-orders scales for every expert's operands.
+// Grouped products are a loop over experts on the host, at what an operation costs it each; fp8
+// also casts every expert's operands, along both dimensions, and re-orders their scales.
 void add_group_launches(const CardModel& card, double groups, bool back, OpTime& t) {
-  static const double kb = knob("GB", 0.33), kn = knob("GN", 1.33);
+  static const double kb = knob("GB", 1), kn = knob("GN", 3);
   const double each = card.narrow_products ? kn : kb;
   t.forward_launches += static_cast<int>(groups * each);
   if (back) t.backward_launches += static_cast<int>(2 * groups * each);
@@ -153,13 +155,15 @@ CardModel card_model(const Cluster& cluster, const ClusterStrategy& strategy) {
                cluster.profile.c_str(),
                precision_name(precision)));
   }
+  card.flops_per_s *= cluster.efficiency.power;
+  card.narrow_flops_per_s *= cluster.efficiency.power;
   if (card.narrow_products && cluster.efficiency.narrow_ceiling > 0) {
     card.flops_per_s *= cluster.efficiency.narrow_ceiling / cluster.efficiency.ceiling;
   }
   card.current_scaling = card.narrow_products && strategy.current_scaling;
   card.eager_ring = strategy.eager_ring;
-  // Cards without fp8 products are those whose libraries of the time had no such kernels.
-  card.stream_k = a.fp8_flops_per_s > 0;
+  card.accumulate_bytes =
+      strategy.accumulate_apart || strategy.accumulation() <= 1 ? 2 : strategy.accumulate_bytes;
   card.bytes_per_s = a.memory_bytes_per_s;
   card.multiprocessors = cluster.multiprocessors;
   card.efficiency = cluster.efficiency;
@@ -187,9 +191,7 @@ double matmul_ns(const CardModel& card, double m, double n, double k, double bat
     if (card.multiprocessors > 0) {
       // A last wave that is not full runs faster than a full one, but not in proportion.
       const double full = std::floor(waves), rest = waves - full;
-      static const double tail = knob("TAIL", 0.35);
-      const double least = card.stream_k ? 0.35 : tail;
-      waves = full + (rest > 0 ? least + (1 - least) * rest : 0);
+      waves = full + (rest > 0 ? 0.35 + 0.65 * rest : 0);
       if (full == 0) waves = 1;
     }
     const double flops = waves * units * tile.m * tile.n * 2 * (k + kFill);
@@ -236,7 +238,11 @@ OpTime op_time(const CardModel& card, const Tape& tape, const TapeNode& node) {
     t.forward_ns *= slower;
     if (back) {
       if (needs_grad(0)) t.backward_input_ns = slower * matmul_ns(card, rows, k, n, batch, narrow);
-      if (needs_grad(1)) t.backward_weight_ns = slower * matmul_ns(card, n, k, rows, batch, narrow);
+      if (needs_grad(1)) {
+        const double bytes = batch * (2 * rows * (k + n) + n * k * card.accumulate_bytes);
+        t.backward_weight_ns =
+            std::max(slower * matmul_ns(card, n, k, rows, batch, narrow), memory_ns(card, bytes));
+      }
       t.backward_launches = 2;
       t.backward_flops = t.forward_flops * ((needs_grad(0) ? 1 : 0) + (needs_grad(1) ? 1 : 0));
     }
@@ -253,6 +259,10 @@ OpTime op_time(const CardModel& card, const Tape& tape, const TapeNode& node) {
       }
     }
     if (name == "grouped_linear") add_group_launches(card, batch, back, t);
+    if (name == "router") {  // softmax, the largest, their weights and the balancing loss
+      t.forward_launches = 16;
+      if (back) t.backward_launches = 12;
+    }
     if (in.size() > 2 && name == "linear" && back) {
       t.backward_weight_ns += memory_ns(card, 2 * rows * n);
       t.backward_launches += 1;

@@ -30,7 +30,7 @@ struct CardModel {
   bool narrow_products = false;  // fp8, fp4: operands are cast before each product
   bool current_scaling = false;  // and read once more for their scales
   bool eager_ring = false;
-  bool stream_k = true;  // a last wave that does not fill the card is split along k
+  int accumulate_bytes = 2;  // that a product writes (and reads) a gradient of a weight
   bool fused = true, fused_softmax = true;
   double attention_forward = 0.6, attention_backward = 0.5;  // of bf16's peak, fused attention
 };

@@ -125,6 +125,12 @@ ClusterStrategy cost_key(const ClusterStrategy& strategy) {
   s.overlap_reduce = s.overlap_gather = true;
   s.reduce_each_micro_batch = plain.reduce_each_micro_batch;
   s.own_engine = s.balance_parameters = false;
+  if (strategy.accumulation() <= 1) {
+    s.accumulate_bytes = plain.accumulate_bytes;
+    s.accumulate_apart = false;
+  } else {
+    s.global_batch = 2 * s.micro_batch;  // several micro-batches, however many
+  }
   return s;
 }
 
@@ -133,6 +139,9 @@ ClusterStrategy shape_key(const ClusterStrategy& strategy) {
   ClusterStrategy s = strategy;
   s.recompute = Recompute::kNone;
   if (s.precision != Precision::kF32) s.precision = Precision::kBF16;
+  s.global_batch = ClusterStrategy().global_batch;
+  s.accumulate_bytes = ClusterStrategy().accumulate_bytes;
+  s.accumulate_apart = false;
   s.overlap_tensor = s.graphs = s.current_scaling = s.eager_ring = false;
   s.attention_generation = 0;
   return s;

@@ -38,6 +38,13 @@ void megatron_2021(Measurement& m, const std::string&, const std::string&) {
   m.strategy.flash_attention = false;
   m.strategy.loss_form = LossForm::kInPlace;
   m.strategy.overlap_reduce = m.strategy.overlap_gather = false;
+  // Fused into the products from 2022 on; before, a hook adds each gradient to the fp32 sum.
+  m.strategy.accumulate_apart = true;
+  m.strategy.accumulate_bytes = 10;
+  if (contains(m.source, "Korthikanti")) {
+    m.strategy.accumulate_apart = false;
+    m.strategy.accumulate_bytes = 8;
+  }
 }
 void megatron_deepspeed(Measurement& m, const std::string& notes, const std::string& source) {
   megatron_2021(m, notes, source);
@@ -47,6 +54,8 @@ void megatron_deepspeed(Measurement& m, const std::string& notes, const std::str
     // Four 100 Gb/s Omni-Path cards for eight GPUs.
     m.cluster.network_bytes_per_s = 4 * 12.5e9 / 8;
     m.strategy.all_reduce_gradients = true;
+    // Each is converted, added and cleared in passes of its own (BF16_Optimizer).
+    m.strategy.accumulate_bytes = 20;
     // Half-precision gradients beside the fp32 sums, and the part that a rank updates once more.
     m.strategy.gradient_bytes = 6;
     m.strategy.update_gradient_bytes = 4;
@@ -58,6 +67,7 @@ void zero_deepspeed(Measurement& m, const std::string& notes, const std::string&
   m.strategy.reduce_each_micro_batch = true;
   m.strategy.gradient_bytes = m.strategy.reduce_bytes = 2;
   m.strategy.gathers_per_block = 4;
+  m.strategy.accumulate_bytes = 6;
 }
 void aleph(Measurement& m, const std::string& notes, const std::string&) {
   // Their models have 128,000 tokens (the rows' step time x TFLOP/s agrees with it, not with
@@ -74,6 +84,8 @@ void aleph(Measurement& m, const std::string& notes, const std::string&) {
   m.strategy.keep_stage_outputs = true;
   m.strategy.balance_parameters = true;
   m.strategy.gradient_bytes = 2;
+  m.strategy.accumulate_apart = true;
+  m.strategy.accumulate_bytes = 6;
   m.strategy.zero_stage = 1;
   m.strategy.overlap_reduce = m.strategy.overlap_gather = false;
 }

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/quantile.h"
 #include "plan/predict.h"
 
 namespace vitrine {
@@ -102,15 +103,6 @@ Efficiency fit(const std::vector<Row>& all, Efficiency start) {
   return start;
 }
 
-double quantile_of(std::vector<double> values, double q) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const double at = q * static_cast<double>(values.size() - 1);
-  const auto low = static_cast<size_t>(at);
-  const size_t high = std::min(low + 1, values.size() - 1);
-  return values[low] + (at - static_cast<double>(low)) * (values[high] - values[low]);
-}
-
 // What a group starts from: the constants of the same software on other cards, as far as `source`
 // is not in them. Products as a share of what each card's largest ones reach.
 Efficiency from_other_cards(const Efficiency& prior,
@@ -123,9 +115,9 @@ Efficiency from_other_cards(const Efficiency& prior,
     communication.push_back(fitted.communication);
   }
   Efficiency start = prior;
-  start.matmul = std::min(1.0, prior.ceiling * quantile_of(matmul, 0.5));
-  start.launch_ns = quantile_of(launch, 0.5);
-  start.communication = quantile_of(communication, 0.5);
+  start.matmul = std::min(1.0, prior.ceiling * quantile_between(matmul, 0.5));
+  start.launch_ns = quantile_between(launch, 0.5);
+  start.communication = quantile_between(communication, 0.5);
   return start;
 }
 
@@ -134,10 +126,10 @@ Efficiency from_other_cards(const Efficiency& prior,
 ErrorSummary summarise(std::vector<double> errors) {
   ErrorSummary s;
   s.rows = errors.size();
-  s.bias = quantile_of(errors, 0.5);
+  s.bias = quantile_between(errors, 0.5);
   for (double& e : errors) e = std::abs(e);
-  s.median_abs_error = quantile_of(errors, 0.5);
-  s.p90_abs_error = quantile_of(errors, 0.9);
+  s.median_abs_error = quantile_between(errors, 0.5);
+  s.p90_abs_error = quantile_between(errors, 0.9);
   return s;
 }
 
