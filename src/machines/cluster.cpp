@@ -179,7 +179,14 @@ void choose_stack(Cluster& cluster, const std::string& name) {
     throw ConfigError("no software called \"" + name + "\" is known on " + cluster.profile +
                       "; known: " + join(known, ", "));
   }
-  cluster.efficiency = Efficiency(*found);
+  // What the card reaches stays its own: stacks come with a chip, ceilings and power with a card.
+  const Efficiency stack = *found;
+  cluster.efficiency.era = stack.era;
+  cluster.efficiency.matmul = stack.matmul;
+  cluster.efficiency.memory = stack.memory;
+  cluster.efficiency.launch_ns = stack.launch_ns;
+  cluster.efficiency.communication = stack.communication;
+  cluster.efficiency.fitted_to = stack.fitted_to;
 }
 
 bool has_stack(const Cluster& cluster, const std::string& name) {

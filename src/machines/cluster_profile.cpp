@@ -88,6 +88,10 @@ const Accelerator* own_card(const Json& fields, const std::string& where) {
 
 // A new card brings its links, unless the profile has its own.
 void set_card(Cluster& cluster, const Accelerator& card) {
+  // What software reaches belongs to a chip.
+  if (cluster.card && cluster.card->bf16_flops_per_s != card.bf16_flops_per_s) {
+    cluster.stacks.clear();
+  }
   cluster.card = &card;
   cluster.link_bytes_per_s = card.link_bytes_per_s;
   cluster.pcie_bytes_per_s = card.pcie_bytes_per_s;

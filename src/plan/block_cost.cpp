@@ -73,6 +73,19 @@ Kept kept_slots(const Tape& tape, const ClusterStrategy& strategy) {
   }
   if (policy == Recompute::kFull) {
     std::fill(kept.again.begin(), kept.again.end(), true);
+    if (strategy.recompute_needed) {
+      std::vector<bool> wanted = kept.slot;
+      for (size_t n = tape.nodes().size(); n-- > 0;) {
+        const TapeNode& node = tape.nodes()[n];
+        const auto is_wanted = [&](int slot) { return wanted[static_cast<size_t>(slot)]; };
+        kept.again[n] = std::any_of(node.out.begin(), node.out.end(), is_wanted) ||
+                        std::any_of(node.saved.begin(), node.saved.end(), is_wanted);
+        if (!kept.again[n]) continue;
+        for (const int slot : node.in) {
+          if (slot >= 0) wanted[static_cast<size_t>(slot)] = true;
+        }
+      }
+    }
   } else if (policy == Recompute::kSelective && keep_products) {
     std::fill(kept.slot.begin(), kept.slot.end(), false);
     for (size_t n = 0; n < tape.nodes().size(); ++n) {

@@ -111,7 +111,7 @@ struct ClusterStrategy {
   // Selective recomputation also runs the MLP's first product again (LLMQ's --recompute-ffn).
   bool recompute_mlp = false;
   // fp8: scales are taken from each tensor itself, which reads products' operands once more
-  // (delayed and block scaling do not), weights in every forward.
+  // (delayed and block scaling do not).
   bool current_scaling = false;
   // Partial results of a context ring are merged in single fp32 steps of a framework, and gradients
   // of keys and values travel in fp32 (PyTorch's context parallelism).
@@ -123,6 +123,11 @@ struct ClusterStrategy {
   // product (read and written in fp32), or after it in passes of its own.
   int accumulate_bytes = 8;
   bool accumulate_apart = false;
+  // Full recomputation ends with the last tensor that backward reads (PyTorch's checkpoints
+  // from 2.1 on, this engine): a block's last product is not made again.
+  bool recompute_needed = false;
+  // Bytes a logit that metrics of training move beside the loss.
+  int metric_bytes = 0;
   // This engine runs it: memory is replayed on its own schedule.
   bool own_engine = false;
   // Memory is laid out once: nothing is lost between blocks.

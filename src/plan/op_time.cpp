@@ -161,6 +161,8 @@ CardModel card_model(const Cluster& cluster, const ClusterStrategy& strategy) {
     card.flops_per_s *= cluster.efficiency.narrow_ceiling / cluster.efficiency.ceiling;
   }
   card.current_scaling = card.narrow_products && strategy.current_scaling;
+  card.cast_weights = card.narrow_products && strategy.zero_stage >= 3;
+  card.metric_bytes = strategy.metric_bytes;
   card.eager_ring = strategy.eager_ring;
   card.accumulate_bytes =
       strategy.accumulate_apart || strategy.accumulation() <= 1 ? 2 : strategy.accumulate_bytes;
@@ -251,7 +253,7 @@ OpTime op_time(const CardModel& card, const Tape& tape, const TapeNode& node) {
       const double x = rows * batch * k, y = rows * batch * n, w = batch * k * n;
       const double scale = card.current_scaling ? 2 : 0;
       t.forward_ns += memory_ns(card, x * (4 + scale));
-      if (card.current_scaling) t.forward_ns += memory_ns(card, w * (4 + scale));
+      if (card.cast_weights) t.forward_ns += memory_ns(card, w * (4 + scale));
       t.forward_launches += 1;
       if (back) {
         t.backward_input_ns += memory_ns(card, y * (4 + scale));
@@ -281,6 +283,7 @@ OpTime op_time(const CardModel& card, const Tape& tape, const TapeNode& node) {
         t.forward_ns += memory_ns(card, logits * 10 * passes);
         t.backward_input_ns += memory_ns(card, logits * 8 * passes) + (chunked ? t.forward_ns : 0);
       }
+      t.forward_ns += memory_ns(card, logits * card.metric_bytes);
       t.forward_launches += card.fused ? 2 : 8;
       t.backward_launches += card.fused ? 2 : 5;
     }

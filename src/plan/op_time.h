@@ -29,6 +29,8 @@ struct CardModel {
   Efficiency efficiency;
   bool narrow_products = false;  // fp8, fp4: operands are cast before each product
   bool current_scaling = false;  // and read once more for their scales
+  bool cast_weights = false;     // weights too, for every pass: they come anew (ZeRO-3)
+  double metric_bytes = 0;       // of a logit, for metrics beside the loss
   bool eager_ring = false;
   int accumulate_bytes = 2;  // that a product writes (and reads) a gradient of a weight
   bool fused = true, fused_softmax = true;

@@ -115,7 +115,8 @@ ClusterStrategy cost_key(const ClusterStrategy& strategy) {
   const ClusterStrategy plain;
   ClusterStrategy s = strategy;
   s.mesh.data = s.mesh.pipeline = 1;
-  s.zero_stage = plain.zero_stage;
+  const bool narrow = s.precision == Precision::kF8 || s.precision == Precision::kF4;
+  s.zero_stage = narrow && s.zero_stage >= 3 ? 3 : plain.zero_stage;  // weights are cast anew
   s.shard_group = plain.shard_group;
   s.global_batch = plain.global_batch;
   s.pipeline = plain.pipeline;
@@ -138,7 +139,10 @@ ClusterStrategy cost_key(const ClusterStrategy& strategy) {
 ClusterStrategy shape_key(const ClusterStrategy& strategy) {
   ClusterStrategy s = strategy;
   s.recompute = Recompute::kNone;
+  s.recompute_needed = false;
   if (s.precision != Precision::kF32) s.precision = Precision::kBF16;
+  s.zero_stage = ClusterStrategy().zero_stage;
+  s.metric_bytes = 0;
   s.global_batch = ClusterStrategy().global_batch;
   s.accumulate_bytes = ClusterStrategy().accumulate_bytes;
   s.accumulate_apart = false;

@@ -98,6 +98,8 @@ void mosaic(Measurement& m, const std::string& notes, const std::string& source)
   m.strategy.reduce_bytes = contains(notes, "PURE") ? 2 : 4;
   m.strategy.fused = false;
   m.strategy.attention_generation = 1;  // Triton's port of the first
+  // Composer's two metrics of training (cross-entropy, perplexity) take log-softmax each.
+  m.strategy.metric_bytes = 16;
   m.strategy.loss_form = LossForm::kFused;
   m.model.positions = 0;
   // "A100 40GB with 1600 Gbps node-node interconnect": of the node.
@@ -122,6 +124,7 @@ void torchtitan(Measurement& m, const std::string& notes, const std::string& sou
   m.strategy.sequence_parallel = m.strategy.mesh.tensor > 1;
   m.strategy.overlap_tensor = contains(notes, "AsyncTP");
   m.strategy.keep_products = !contains(notes, "selective layer");
+  m.strategy.recompute_needed = true;
   m.strategy.current_scaling = true;  // Float8Linear's default, tensor by tensor
   m.strategy.eager_ring = true;
 }
@@ -132,6 +135,7 @@ void llmq(Measurement& m, const std::string& notes, const std::string&) {
   m.strategy.master_bytes = contains(notes, "offload-master") ? 4 : 0;
   m.strategy.loss_form = LossForm::kFused;
   m.strategy.arena = true;
+  m.strategy.recompute_needed = true;
   m.strategy.recompute_mlp = contains(notes, "--recompute-ffn");
   const size_t chunks_at = notes.find("--lmhead-chunks=");
   if (chunks_at != std::string::npos) {

@@ -31,7 +31,7 @@ ClusterStrategy strategy_of_run(const RunConfig& config) {
   s.gather_bucket = in.gather_bucket;
   s.prefetch_elements = in.prefetch_elements;
   s.overlap_gather = s.overlap_reduce = in.overlap;
-  s.arena = true;
+  s.arena = s.recompute_needed = true;
   return s;
 }
 

@@ -2,7 +2,6 @@
 #include "plan/shard_blocks.h"
 
 #include <algorithm>
-#include <map>
 
 #include "core/error.h"
 #include "nn/ops.h"
@@ -14,7 +13,7 @@ namespace {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Records one block: parameters are declared where they are used first.
+// Records one block.
 class Recorder {
  public:
   Recorder(const ModelShape& model, const ClusterStrategy& strategy)
@@ -30,11 +29,6 @@ class Recorder {
   ShardBlock head();
 
  private:
-  struct Declared {
-    PortType port;
-    bool expert = false;
-  };
-
   template <typename F>
   ShardBlock record(const std::string& name, std::vector<PortType> inputs, F&& forward);
 
@@ -59,46 +53,29 @@ class Recorder {
   int64_t t_, c_;
   bool split_;
   DType dtype_;
-  std::vector<Declared> declared_;
-  std::map<std::string, size_t> by_name_;
+  int64_t parameters_ = 0, expert_parameters_ = 0;  // elements, of the block being recorded
 };
 
-// A TapeBuilder knows its parameters from the start, a block's description names them as it goes.
-// So that there is one description, recording stops at a parameter that is not declared yet and
-// begins again with it: as often as a block has parameters, once a kind and shape.
-struct NeedsParameter {};
-
+// Declared where it is used first.
 Value Recorder::parameter(TapeBuilder& tape, const std::string& name, Shape shape, bool expert) {
-  if (!by_name_.contains(name)) {
-    by_name_[name] = declared_.size();
-    declared_.push_back({{name, {shape, dtype_}, true}, expert});
-    throw NeedsParameter{};
-  }
-  return tape.parameter(name);
+  if (tape.has_parameter(name)) return tape.parameter(name);
+  (expert ? expert_parameters_ : parameters_) += shape.elements();
+  return tape.declare_parameter({name, {std::move(shape), dtype_}, true});
 }
 
 template <typename F>
 ShardBlock Recorder::record(const std::string& name, std::vector<PortType> inputs, F&& forward) {
-  declared_.clear();
-  by_name_.clear();
-  for (;;) {
-    std::vector<PortType> parameters;
-    for (const Declared& d : declared_) parameters.push_back(d.port);
-    TapeBuilder tape(name, inputs, parameters);
-    try {
-      const Value out = forward(tape);
-      ShardBlock block;
-      block.name = name;
-      block.output_bytes = tape.type(out).bytes();
-      tape.output("out", out);
-      for (const Declared& d : declared_) {
-        (d.expert ? block.expert_parameters : block.parameters) += d.port.type.shape.elements();
-      }
-      block.tape = std::make_shared<const Tape>(tape.finish());
-      return block;
-    } catch (const NeedsParameter&) {
-    }
-  }
+  parameters_ = expert_parameters_ = 0;
+  TapeBuilder tape(name, std::move(inputs), {});
+  const Value out = forward(tape);
+  ShardBlock block;
+  block.name = name;
+  block.output_bytes = tape.type(out).bytes();
+  tape.output("out", out);
+  block.parameters = parameters_;
+  block.expert_parameters = expert_parameters_;
+  block.tape = std::make_shared<const Tape>(tape.finish());
+  return block;
 }
 
 Value Recorder::linear(

@@ -116,6 +116,7 @@ class Tape {
   friend class TapeBuilder;
   void plan();
   bool read_in_backward(int slot) const;
+  int parameter_slot(int parameter) const;  // -1: there is none
   void run_node(size_t node, const Backend&, const TapeBindings&, OpObserver*) const;
   TensorView view(int slot, const TapeBindings& bindings) const;
 
@@ -126,8 +127,8 @@ class Tape {
   TapeLayout layout_;
 };
 
-// Records a block's forward. Ports and parameters are given beforehand; the block takes them by
-// name.
+// Records a block's forward. Ports and parameters are given beforehand, or parameters declared
+// where they are used first; the block takes them by name.
 class TapeBuilder {
  public:
   // `block` names the block in errors.
@@ -136,6 +137,8 @@ class TapeBuilder {
   Value input(std::string_view port) const;
   bool has_input(std::string_view port) const;
   Value parameter(std::string_view name) const;
+  // A further parameter while recording, behind those that were given.
+  Value declare_parameter(PortType parameter);
   bool has_parameter(std::string_view name) const;
   const TensorType& type(Value value) const;
   const Shape& shape(Value value) const { return type(value).shape; }
