@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 
 #include "core/error.h"
 #include "core/format.h"
@@ -24,10 +23,6 @@ constexpr AttentionShare kAttention[] = {{0.80, 0.65}, {0.58, 0.46}, {0.80, 0.68
 // Small passes do not reach the bandwidth: bytes at which half of it is reached.
 constexpr double kHalfBandwidthBytes = 2.0e6;
 
-double knob(const char* n, double d) {
-  const char* v = std::getenv(n);
-  return v ? std::atof(v) : d;
-}
 struct Tile {
   double m, n, share;  // share of the largest tile's efficiency
 };
@@ -78,11 +73,14 @@ double alignment_share(int64_t a, int64_t b) {
   return a % 16 != 0 || b % 16 != 0 ? 0.92 : 1.0;
 }
 
+// Calls of the host for one expert's product in fp8: it, the cast of its operand, the order of its
+// scales.
+constexpr double kNarrowCalls = 3;
+
 // Grouped products are a loop over experts on the host, at what an operation costs it each; fp8
 // also casts every expert's operands, along both dimensions, and re-orders their scales.
 void add_group_launches(const CardModel& card, double groups, bool back, OpTime& t) {
-  static const double kb = knob("GB", 1), kn = knob("GN", 3);
-  const double each = card.narrow_products ? kn : kb;
+  const double each = card.narrow_products ? kNarrowCalls : 1;
   t.forward_launches += static_cast<int>(groups * each);
   if (back) t.backward_launches += static_cast<int>(2 * groups * each);
 }
