@@ -41,7 +41,8 @@ Phase phase_of_kernel(const std::string& name) {
 }
 
 // Of our own runs: a gather belongs to the block's first compute after its end, which waits for it;
-// reductions are of gradients.
+// reductions are of gradients. Gathers outside micro-batches hand out updated parameters (ZeRO-1
+// and -2).
 void phases_of_own_collectives(const Spans& spans, std::vector<DeviceSpan>& device) {
   std::map<StringId, std::vector<const DeviceSpan*>> compute;  // by block, in order of begin
   for (const DeviceSpan& span : device) {
@@ -52,6 +53,10 @@ void phases_of_own_collectives(const Spans& spans, std::vector<DeviceSpan>& devi
     if (span.phase != Phase::kOther || spans.block[span.span] == kNoString) continue;
     if (kind == SpanKind::kReduce) span.phase = Phase::kBackward;
     if (kind != SpanKind::kGather) continue;
+    if (spans.micro_batch[span.span] < 0) {
+      span.phase = Phase::kOptimizer;
+      continue;
+    }
     const auto& of_block = compute[spans.block[span.span]];
     const auto next = std::partition_point(
         of_block.begin(), of_block.end(), [&](const auto* c) { return c->begin < span.end; });

@@ -6,23 +6,12 @@
 #include <cstddef>
 #include <cstdlib>
 
+#include "core/quantile.h"
+
 namespace vitrine {
-namespace {
-
-template <typename T>
-T selected(std::vector<T>& values, double share) {
-  if (values.empty()) return T{};
-  const auto last = static_cast<double>(values.size() - 1);
-  const auto at = static_cast<std::ptrdiff_t>(std::floor(std::clamp(share, 0.0, 1.0) * last));
-  std::nth_element(values.begin(), values.begin() + at, values.end());
-  return values[static_cast<size_t>(at)];
-}
-
-}  // namespace
-
-int64_t median(std::vector<int64_t> values) { return selected(values, 0.5); }
-double median(std::vector<double> values) { return selected(values, 0.5); }
-int64_t quantile(std::vector<int64_t> values, double share) { return selected(values, share); }
+int64_t median(std::vector<int64_t> values) { return sample_quantile(values, 0.5); }
+double median(std::vector<double> values) { return sample_quantile(values, 0.5); }
+int64_t quantile(std::vector<int64_t> values, double share) { return sample_quantile(values, share); }
 
 int64_t median_deviation(const std::vector<int64_t>& values) {
   const int64_t middle = median(values);

@@ -12,6 +12,7 @@
 #include "core/json.h"
 #include "core/parallel.h"
 #include "core/philox.h"
+#include "core/quantile.h"
 #include "models/registry.h"
 #include "run/engine.h"
 #include "schedule/fp8_linears.h"
@@ -96,11 +97,7 @@ struct Bench {
   }
 };
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
+double median(std::vector<double> values) { return quantile_between(std::move(values), 0.5); }
 
 }  // namespace
 

@@ -2,11 +2,13 @@
 #include "cli/plan_options.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "core/error.h"
 #include "core/format.h"
 #include "core/json.h"
 #include "plan/deepspeed_strategy.h"
+#include "plan/run_strategy.h"
 #include "plan/strategy_json.h"
 
 namespace vitrine {
@@ -78,6 +80,18 @@ void check_numbers(const PlanOptions& o) {
   if (!(o.tokens > 0)) throw UsageError(format("--tokens %g: is more than 0", o.tokens));
 }
 
+// The run file that is planned with the strategy that it has, if it is one.
+std::optional<RunConfig> run_of(const PlanOptions& o, int gpus) {
+  if (!o.deepspeed.empty() || !o.strategy_file.empty() || !std::filesystem::exists(o.model)) {
+    return std::nullopt;
+  }
+  const Json file = read_json_file(o.model);
+  if (!file.is_object() || !file.contains("model") || !file.contains("data")) return std::nullopt;
+  ConfigOptions options;
+  options.world = gpus;
+  return read_run_config(o.model, options);
+}
+
 // Everything but the mesh's data degree and the batch.
 ClusterStrategy base_strategy(const PlanOptions& o,
                               const ModelShape& model,
@@ -93,6 +107,10 @@ ClusterStrategy base_strategy(const PlanOptions& o,
   }
   if (!o.deepspeed.empty() && !o.strategy_file.empty()) {
     throw UsageError("--deepspeed and --strategy both give a strategy: choose one");
+  }
+  if (const auto own = run_of(o, cluster.gpus)) {
+    s = strategy_of_run(*own);
+    if (o.zero || o.pipeline || o.recompute) s.global_batch = 0;
   }
   if (!o.strategy_file.empty()) {
     s = strategy_from_json(read_json_file(o.strategy_file), o.strategy_file, s);
@@ -164,6 +182,11 @@ PlanJob begin_job(const PlanOptions& o) {
   job.price_per_hour = o.price > 0 ? o.price : job.cluster.price_per_hour;
   job.tokens = o.tokens;
   job.strategy = base_strategy(o, job.model, job.cluster, job.assumed);
+  if (!o.stack.empty()) {
+    choose_stack(job.cluster, o.stack);
+  } else if (job.strategy.own_engine && has_stack(job.cluster, "vitrine")) {
+    choose_stack(job.cluster, "vitrine");
+  }
   return job;
 }
 
@@ -173,6 +196,8 @@ void PlanOptions::add_to(CLI::App* command) {
   command->add_option("--nodes-of", nodes_of, "Cards of a node (default: the profile's)");
   command->add_option("--topology", topology, "What joins the cards: a name or a file")
       ->type_name("NAME|FILE");
+  command->add_option("--stack", stack, "Software that the card runs: a part of a known era's name")
+      ->type_name("NAME");
   command->add_option("--profile", profile, "Profile of this machine (vitrine calibrate)")
       ->type_name("FILE");
   command->add_option("--deepspeed", deepspeed, "Strategy from a DeepSpeed configuration")
@@ -193,7 +218,8 @@ void PlanOptions::add_to(CLI::App* command) {
   command->add_option("--seq", sequence, "Tokens a sample");
   command->add_option("--global-batch", global_batch, "Samples a step, all ranks");
   command->add_option("--precision", precision, "bf16, fp16, fp8, fp4 or fp32");
-  command->add_option("--schedule", schedule, "gpipe, 1f1b, interleaved, zb-h1, zb-h2 or zb-v");
+  command->add_option(
+      "--schedule", schedule, "gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-1p, zb-2p or zb-v");
   command->add_option("--interleave", interleave, "Model chunks a stage");
   command->add_option("--loss-chunk-rows", loss_chunk_rows, "Rows of logits alive at once");
   command->add_option("--imbalance", imbalance, "Tokens of the fullest expert against the mean");

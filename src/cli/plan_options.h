@@ -12,7 +12,7 @@
 namespace vitrine {
 
 struct PlanOptions {
-  std::string model, gpus, profile, topology, deepspeed, strategy_file;
+  std::string model, gpus, profile, topology, stack, deepspeed, strategy_file;
   std::optional<int> nodes_of, tensor, pipeline, context, expert, zero, interleave;
   std::optional<int64_t> shard_group, micro_batch, sequence, global_batch, loss_chunk_rows;
   std::optional<std::string> recompute, schedule, precision;

@@ -155,6 +155,44 @@ Cluster make_cluster(const std::string& gpus, const std::string& profile_file) {
   return cluster;
 }
 
+namespace {
+
+const Efficiency* find_stack(const Cluster& cluster, const std::string& name) {
+  const std::string wanted = squeezed_name(name);
+  const Efficiency* found = nullptr;
+  if (squeezed_name(cluster.efficiency.era).find(wanted) != std::string::npos) {
+    found = &cluster.efficiency;
+  }
+  for (const Efficiency& each : cluster.stacks) {
+    if (squeezed_name(each.era).find(wanted) != std::string::npos) found = &each;
+  }
+  return wanted.empty() ? nullptr : found;
+}
+
+}  // namespace
+
+void choose_stack(Cluster& cluster, const std::string& name) {
+  const Efficiency* found = find_stack(cluster, name);
+  if (!found) {
+    std::vector<std::string> known = {cluster.efficiency.era};
+    for (const Efficiency& each : cluster.stacks) known.push_back(each.era);
+    throw ConfigError("no software called \"" + name + "\" is known on " + cluster.profile +
+                      "; known: " + join(known, ", "));
+  }
+  // What the card reaches stays its own: stacks come with a chip, ceilings and power with a card.
+  const Efficiency stack = *found;
+  cluster.efficiency.era = stack.era;
+  cluster.efficiency.matmul = stack.matmul;
+  cluster.efficiency.memory = stack.memory;
+  cluster.efficiency.launch_ns = stack.launch_ns;
+  cluster.efficiency.communication = stack.communication;
+  cluster.efficiency.fitted_to = stack.fitted_to;
+}
+
+bool has_stack(const Cluster& cluster, const std::string& name) {
+  return find_stack(cluster, name) != nullptr;
+}
+
 const std::vector<std::string>& topologies() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all;

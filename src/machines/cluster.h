@@ -19,9 +19,17 @@ enum class NodeLinks : uint8_t {
 // Software and time that efficiency constants were fitted to: what a card reaches is the card's and
 // the stack's together.
 struct Efficiency {
-  std::string era;           // "megatron 2021-23", "measured by vitrine calibrate"
-  double ceiling = 0.75;     // of the peak, what single large products reach in a loop
-  double matmul = 0.75;      // of the peak, for a large matrix product that fills the card
+  std::string era;  // "megatron 2021-23", "measured by vitrine calibrate"
+  // Of the peaks of products, what a lower power limit than the peaks' leaves of the clock.
+  double power = 1;
+  double ceiling = 0.75;  // of the peak, what single large products reach in a loop
+  // As `ceiling`, of fp8's and fp4's peaks: power and operands' traffic limit them more; 0: as
+  // `ceiling`.
+  double narrow_ceiling = 0;
+  double matmul = 0.75;  // of the peak, for a large matrix product that fills the card
+  // As `matmul` at most, of kernels that use the matrix instructions of the generation before
+  // (fused attention before its third generation, on Hopper and later).
+  double older_instructions = 1;
   double memory = 0.80;      // of the memory bandwidth, for a large pass
   double launch_ns = 6000;   // host time to issue one operation
   double communication = 1;  // of the bandwidth that NCCL's model gives collectives
@@ -38,13 +46,15 @@ struct Cluster {
   double link_bytes_per_s = 0;     // a card and direction, inside an island
   double pcie_bytes_per_s = 0;     // a card and direction, across islands and to the host
   double network_bytes_per_s = 0;  // a card and direction, between nodes (the node's NICs shared)
-  double link_latency_ns = 0, network_latency_ns = 0;  // a hop
+  double link_latency_ns = 0, network_latency_ns = 0;  // a hop of NCCL's LL128; 0: its table's
   double host_memory_bytes = 0;                        // a node
   double host_flops_per_s = 0, host_bytes_per_s = 0;   // a node: for optimizers on the host
+  int cards_per_host_link = 1;                         // that share `pcie_bytes_per_s` to the host
   double disk_bytes_per_s = 0, disk_bytes = 0;         // a node
   double context_bytes = 0;   // driver, runtime and library buffers on a card
   double price_per_hour = 0;  // a card; 0: not known
   Efficiency efficiency;
+  std::vector<Efficiency> stacks;    // other software on the same card, by their eras
   std::vector<std::string> sources;  // "value: where it is from, how sure", one each
   // Cards that are allotted together where a job need not take whole nodes (the trays of a rack
   // that is one NVLink domain); 0: whole nodes.
@@ -62,6 +72,11 @@ struct Cluster {
 // ("base"). Throws ConfigError with the nearest known name or key, IoError for an unreadable file.
 Cluster make_cluster(const std::string& gpus, const std::string& profile_file = "");
 const std::vector<std::string>& card_profiles();
+// Prices the cluster by other software on its card: the one whose era has `name` in it (capitals
+// and spaces do not matter; the last of several, which is the newest). Throws ConfigError with the
+// known ones.
+void choose_stack(Cluster& cluster, const std::string& name);
+bool has_stack(const Cluster& cluster, const std::string& name);
 // What joins the cards and stands behind them, over a profile: "dgx-a100", "dgx-h100",
 // "hgx-pcie-pairs", "kuae", ..., or the path of a file with such fields. Throws likewise.
 const std::vector<std::string>& topologies();

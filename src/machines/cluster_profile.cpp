@@ -88,25 +88,38 @@ const Accelerator* own_card(const Json& fields, const std::string& where) {
 
 // A new card brings its links, unless the profile has its own.
 void set_card(Cluster& cluster, const Accelerator& card) {
+  // What software reaches belongs to a chip.
+  if (cluster.card && cluster.card->bf16_flops_per_s != card.bf16_flops_per_s) {
+    cluster.stacks.clear();
+  }
   cluster.card = &card;
   cluster.link_bytes_per_s = card.link_bytes_per_s;
   cluster.pcie_bytes_per_s = card.pcie_bytes_per_s;
 }
 
-void set_efficiency(Efficiency& efficiency, const Json& fields, const std::string& where) {
+// `stack`: of other software on the card, whose ceilings stay.
+void set_efficiency(Efficiency& efficiency,
+                    const Json& fields,
+                    const std::string& where,
+                    bool stack = false) {
   JsonReader in(fields, where);
   efficiency.era = in.text("era", efficiency.era);
   efficiency.fitted_to = in.text("fitted_to", efficiency.fitted_to);
   for (const auto& [key, field] : {std::pair("matmul", &efficiency.matmul),
                                    {"memory", &efficiency.memory},
                                    {"ceiling", &efficiency.ceiling},
+                                   {"older_instructions", &efficiency.older_instructions},
+                                   {"power", &efficiency.power},
+                                   {"narrow_ceiling", &efficiency.narrow_ceiling},
                                    {"communication", &efficiency.communication}}) {
+    if (!in.has(key)) continue;
     *field = in.number(key, *field);
     if (!(*field > 0 && *field <= 1)) {
       throw ConfigError(in.path_of(key) + format(": is over 0 and at most 1, got %g", *field));
     }
   }
-  if (!in.has("ceiling") && in.has("matmul")) efficiency.ceiling = efficiency.matmul;
+  if (!in.has("ceiling") && in.has("matmul") && !stack) efficiency.ceiling = efficiency.matmul;
+  if (in.has("ceiling") && !in.has("narrow_ceiling")) efficiency.narrow_ceiling = 0;
   efficiency.launch_ns = amount(in, "launch_ns", efficiency.launch_ns);
   in.finish();
 }
@@ -155,6 +168,15 @@ void apply_profile(Cluster& cluster, const Json& fields, const std::string& wher
     if (const Json& efficiency = in.raw("efficiency"); !efficiency.is_null()) {
       set_efficiency(cluster.efficiency, efficiency, in.path_of("efficiency"));
     }
+    if (const Json& stacks = in.raw("stacks"); stacks.is_array()) {
+      for (const Json& fields : stacks) {
+        Efficiency stack = cluster.efficiency;
+        stack.fitted_to = "";
+        set_efficiency(stack, fields, in.path_of("stacks"), true);
+        std::erase_if(cluster.stacks, [&](const Efficiency& e) { return e.era == stack.era; });
+        cluster.stacks.push_back(std::move(stack));
+      }
+    }
     cluster.multiprocessors = count(in, "multiprocessors", cluster.multiprocessors, 0);
     cluster.context_bytes = amount(in, "context_bytes", cluster.context_bytes);
     cluster.price_per_hour = amount(in, "price_per_hour", cluster.price_per_hour);
@@ -166,6 +188,7 @@ void apply_profile(Cluster& cluster, const Json& fields, const std::string& wher
   cluster.gpus_per_node = count(in, "gpus_per_node", cluster.gpus_per_node, 1);
   cluster.island = count(in, "island", cluster.island, 1);
   cluster.tray = count(in, "tray", cluster.tray, 0);
+  cluster.cards_per_host_link = count(in, "cards_per_host_link", cluster.cards_per_host_link, 1);
   for (const auto& [key, field] : {std::pair("link_bytes_per_s", &cluster.link_bytes_per_s),
                                    {"pcie_bytes_per_s", &cluster.pcie_bytes_per_s},
                                    {"network_bytes_per_s", &cluster.network_bytes_per_s},

@@ -73,8 +73,11 @@ std::vector<std::pair<std::string, ClusterStrategy>> neighbours(const Planner& p
     add("sequence parallelism", [](ClusterStrategy& c) { c.sequence_parallel = true; });
   }
   if (s.mesh.pipeline > 1) {
-    for (const PipelineKind kind :
-         {PipelineKind::k1F1B, PipelineKind::kZbH1, PipelineKind::kZbH2, PipelineKind::kZbV}) {
+    for (const PipelineKind kind : {PipelineKind::k1F1B,
+                                    PipelineKind::kZbH1,
+                                    PipelineKind::kZbH2,
+                                    PipelineKind::kZb2p,
+                                    PipelineKind::kZbV}) {
       if (kind == s.pipeline) continue;
       add(format("schedule %s", pipeline_name(kind)), [&](ClusterStrategy& c) {
         c.pipeline = kind;

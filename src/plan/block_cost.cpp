@@ -73,6 +73,19 @@ Kept kept_slots(const Tape& tape, const ClusterStrategy& strategy) {
   }
   if (policy == Recompute::kFull) {
     std::fill(kept.again.begin(), kept.again.end(), true);
+    if (strategy.recompute_needed) {
+      std::vector<bool> wanted = kept.slot;
+      for (size_t n = tape.nodes().size(); n-- > 0;) {
+        const TapeNode& node = tape.nodes()[n];
+        const auto is_wanted = [&](int slot) { return wanted[static_cast<size_t>(slot)]; };
+        kept.again[n] = std::any_of(node.out.begin(), node.out.end(), is_wanted) ||
+                        std::any_of(node.saved.begin(), node.saved.end(), is_wanted);
+        if (!kept.again[n]) continue;
+        for (const int slot : node.in) {
+          if (slot >= 0) wanted[static_cast<size_t>(slot)] = true;
+        }
+      }
+    }
   } else if (policy == Recompute::kSelective && keep_products) {
     std::fill(kept.slot.begin(), kept.slot.end(), false);
     for (size_t n = 0; n < tape.nodes().size(); ++n) {
@@ -145,6 +158,7 @@ BlockCost block_cost(const ShardBlock& block,
   // Experts are not cut by tensor ranks: a group is of neighbours.
   const GroupPlace expert = place_group(cluster, strategy.expert, 1);
   BlockCost cost;
+  std::vector<bool> held(tape.slots().size(), false);  // for gradients of weights
   int forward_launches = 0, backward_launches = 0, recompute_launches = 0;
   double forward_busy = 0, backward_busy = 0, recompute_busy = 0;
   for (size_t n = 0; n < tape.nodes().size(); ++n) {
@@ -165,6 +179,15 @@ BlockCost block_cost(const ShardBlock& block,
       backward_busy += t.backward_input_ns + t.backward_weight_ns;
       backward_launches += t.backward_launches;
       cost.flops += t.backward_flops;
+      if (t.backward_weight_ns > 0) {
+        const auto bytes = [&](int slot) {
+          return tape.slots()[static_cast<size_t>(slot)].type.bytes();
+        };
+        cost.weight_bytes += bytes(node.out[0]);
+        const auto x = static_cast<size_t>(node.in[0]);
+        if (!held[x]) cost.weight_bytes += bytes(node.in[0]);
+        held[x] = true;
+      }
     }
     if (again) {
       const double share = half_kept(strategy, node) ? 0.5 : 1;
@@ -184,12 +207,13 @@ BlockCost block_cost(const ShardBlock& block,
                                                                     : expert;
     double there =
         collective_ns(cluster, traffic.forward, traffic.forward_bytes, group, traffic.copies);
+    // Gradients of keys and values travel beside them, in fp32 where a framework sums them.
+    const double backward_bytes =
+        traffic.backward_bytes *
+        (traffic.group == PlanGroup::kContext && strategy.eager_ring ? 1.5 : 1);
     double back_ns =
-        back ? collective_ns(
-                   cluster, traffic.backward, traffic.backward_bytes, group, traffic.copies)
-             : 0;
-    const double sent =
-        traffic.forward_bytes * (again ? 2 : 1) + (back ? traffic.backward_bytes : 0);
+        back ? collective_ns(cluster, traffic.backward, backward_bytes, group, traffic.copies) : 0;
+    const double sent = traffic.forward_bytes * (again ? 2 : 1) + (back ? backward_bytes : 0);
     if (traffic.group == PlanGroup::kTensor) {
       // The second gather of a split sequence runs beside the product of the input's gradient.
       const bool hidden_again = node.op->name == "tensor_gather" && !full;
@@ -220,6 +244,12 @@ BlockCost block_cost(const ShardBlock& block,
         waiting_for_host(backward_busy + cost.backward_input.tensor, launch * backward_launches);
     cost.recompute.launch =
         waiting_for_host(recompute_busy + cost.recompute.tensor, launch * recompute_launches);
+  }
+  if (strategy.accumulate_apart && strategy.accumulation() > 1 && block.trains) {
+    const auto held_here =
+        static_cast<double>(block.parameters + block.expert_parameters - block.frozen_parameters);
+    cost.backward_weight.compute[static_cast<size_t>(OpClass::kMemory)] +=
+        memory_ns(card, held_here * strategy.accumulate_bytes);
   }
   for (size_t s = 0; s < tape.slots().size(); ++s) {
     const TapeSlot& slot = tape.slots()[s];

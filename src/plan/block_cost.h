@@ -29,9 +29,12 @@ struct BlockCost {
   double backward_ns() const {
     return backward_input.total() + backward_weight.total() + recompute.total();
   }
-  double flops = 0;              // executed a micro-batch, recomputation included
-  int64_t kept_bytes = 0;        // from forward to backward, its input left out
-  int64_t input_bytes = 0;       // of its input, where backward reads it
+  double flops = 0;         // executed a micro-batch, recomputation included
+  int64_t kept_bytes = 0;   // from forward to backward, its input left out
+  int64_t input_bytes = 0;  // of its input, where backward reads it
+  // What gradients of weights need that come after the whole backward: inputs of products and
+  // gradients of their outputs.
+  int64_t weight_bytes = 0;
   int64_t recomputed_bytes = 0;  // kept_bytes of the block while its backward runs, if recomputed
   int64_t forward_bytes = 0, backward_bytes = 0;                 // scratch while it runs
   double tensor_bytes = 0, context_bytes = 0, expert_bytes = 0;  // sent a micro-batch, both ways

@@ -26,7 +26,9 @@ const Names<PipelineKind> kPipelines = {{PipelineKind::kGPipe, "gpipe"},
                                         {PipelineKind::kInterleaved, "interleaved"},
                                         {PipelineKind::kZbH1, "zb-h1"},
                                         {PipelineKind::kZbH2, "zb-h2"},
-                                        {PipelineKind::kZbV, "zb-v"}};
+                                        {PipelineKind::kZbV, "zb-v"},
+                                        {PipelineKind::kZb1p, "zb-1p"},
+                                        {PipelineKind::kZb2p, "zb-2p"}};
 const Names<Precision> kPrecisions = {{Precision::kF32, "fp32"},
                                       {Precision::kF16, "fp16"},
                                       {Precision::kBF16, "bf16"},

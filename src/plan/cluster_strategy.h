@@ -13,7 +13,9 @@ namespace vitrine {
 
 enum class Recompute : uint8_t { kNone, kSelective, kFull };
 enum class Tier : uint8_t { kDevice, kHost, kDisk };
-enum class PipelineKind : uint8_t { kGPipe, k1F1B, kInterleaved, kZbH1, kZbH2, kZbV };
+// kZb1p and kZb2p: searched for the job's times, with the memory of `pipeline` and twice as many
+// micro-batches.
+enum class PipelineKind : uint8_t { kGPipe, k1F1B, kInterleaved, kZbH1, kZbH2, kZbV, kZb1p, kZb2p };
 // kFramework: logits, an fp32 copy and log-probabilities beside each other (10 bytes an element at
 // the peak); kInPlace: an fp32 copy that becomes its own gradient (Megatron's, 6); kFused: one
 // kernel on the logits themselves (FlashAttention's, Liger's: 2); kGathered: as kFramework, after
@@ -108,6 +110,26 @@ struct ClusterStrategy {
   bool keep_products = false;
   // Selective recomputation also runs the MLP's first product again (LLMQ's --recompute-ffn).
   bool recompute_mlp = false;
+  // fp8: scales are taken from each tensor itself, which reads products' operands once more
+  // (delayed and block scaling do not).
+  bool current_scaling = false;
+  // Partial results of a context ring are merged in single fp32 steps of a framework, and gradients
+  // of keys and values travel in fp32 (PyTorch's context parallelism).
+  bool eager_ring = false;
+  // Stages hold as equal numbers of parameters as blocks allow, instead of layers (DeepSpeed's
+  // partition_method "parameters").
+  bool balance_parameters = false;
+  // Bytes a parameter that adding a micro-batch's weight gradients to the sum moves: fused into the
+  // product (read and written in fp32), or after it in passes of its own.
+  int accumulate_bytes = 8;
+  bool accumulate_apart = false;
+  // Full recomputation ends with the last tensor that backward reads (PyTorch's checkpoints
+  // from 2.1 on, this engine): a block's last product is not made again.
+  bool recompute_needed = false;
+  // Bytes a logit that metrics of training move beside the loss.
+  int metric_bytes = 0;
+  // This engine runs it: memory is replayed on its own schedule.
+  bool own_engine = false;
   // Memory is laid out once: nothing is lost between blocks.
   bool arena = false;
 

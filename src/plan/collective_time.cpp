@@ -20,6 +20,12 @@ constexpr Protocol kProtocols[] = {
     {8.4, 3.4, 5.7, 14.0, 1.0},   // Simple
 };
 
+// NCCL's hops of LL128, which the profile's latencies are of: other protocols in proportion.
+constexpr double kLinkHop = 1900, kPcieHop = 2500, kNetworkHop = 4000;
+double against(double measured_ns, double usual_ns) {
+  return measured_ns > 0 ? measured_ns / usual_ns : 1;
+}
+
 bool over_pcie(const Cluster& cluster, GroupPlace group) {
   return cluster.links == NodeLinks::kPcie ||
          (cluster.links == NodeLinks::kPairs && group.per_node > cluster.island);
@@ -71,14 +77,19 @@ double collective_ns(
     rate = cluster.efficiency.communication /
            std::max(outside / (cluster.network_bytes_per_s * kNetworkShare), inside / link);
   }
+  const bool pcie = over_pcie(cluster, group) || group.per_node == 1;
+  const double near =
+      against(cluster.link_latency_ns, cluster.links == NodeLinks::kPcie ? kPcieHop : kLinkHop);
+  const double far_scale = against(cluster.network_latency_ns, kNetworkHop);
   double best = 1e300;
   for (const Protocol& p : kProtocols) {
-    const double hop = over_pcie(cluster, group) || group.per_node == 1 ? p.pcie_hop : p.link_hop;
+    const double hop = (pcie ? p.pcie_hop : p.link_hop) * near;
+    const double network_hop = p.network_hop * far_scale;
     const double ring =
-        p.base + (steps - std::min(far, steps)) * hop + std::min(far, steps) * p.network_hop;
+        p.base + (steps - std::min(far, steps)) * hop + std::min(far, steps) * network_hop;
     best = std::min(best, ring * 1e3 + moved / (rate * p.bandwidth) * 1e9);
     if (reduce_all && nodes > 1) {
-      const double tree = p.base + 2 * ((n / nodes - 1) * hop + std::log2(nodes) * p.network_hop);
+      const double tree = p.base + 2 * ((n / nodes - 1) * hop + std::log2(nodes) * network_hop);
       best = std::min(best, tree * 1e3 + moved / (rate * p.bandwidth * 0.92) * 1e9);
     }
   }

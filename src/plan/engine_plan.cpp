@@ -140,11 +140,14 @@ EnginePlan plan_engine(const RunConfig& config, int ranks, const MeasuredMachine
     };
     const EngineMemory prompt = in_order(prompt_order(schedule));
     row.memory = in_order(late_order(schedule));
-    MemoryByCategory highest{};
-    for (size_t c = 0; c < highest.size(); ++c)
+    MemoryByCategory highest{}, lowest{};
+    for (size_t c = 0; c < highest.size(); ++c) {
       highest[c] = std::max(prompt.peak[c], row.memory.peak[c]);
+      lowest[c] = std::min(prompt.peak[c], row.memory.peak[c]);
+    }
     if (prompt.peak_bytes > row.memory.peak_bytes) row.memory = prompt;
     row.memory.peak = highest;
+    row.least = lowest;
     row.peak_moment =
         row.memory.peak_action < 0
             ? "between steps"
@@ -171,6 +174,7 @@ Json engine_plan_json(const EnginePlan& plan) {
                 {"moment", row.peak_moment},
                 {"at_peak", memory_json(row.memory.at_peak)},
                 {"by_category", memory_json(row.memory.peak)},
+                {"by_category_at_least", memory_json(row.least)},
                 {"between_steps", memory_json(row.memory.between_steps)}}},
               {"sent_bytes_per_step",
                {{"gather", row.traffic.gather_bytes},

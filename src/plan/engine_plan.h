@@ -19,6 +19,9 @@ struct EnginePlanRank {
   // threads take all processors, so that gathers run ahead while reductions lag behind (measured;
   // the simulated order, which the timeline's samples follow, has it less).
   EngineMemory memory;
+  // Each category at the lower of both orders: what a run shows lies between (how far a reduction
+  // lags is up to the system's scheduler, and differs between ranks of one run).
+  MemoryByCategory least{};
   std::string peak_moment;  // "backward of body.2, micro-batch 0"
   int64_t most_bytes = 0;   // the highest of the late, the prompt and the simulated order
   TrafficCount traffic;     // of a step

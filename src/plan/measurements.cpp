@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/format.h"
+#include "plan/published_software.h"
 
 namespace vitrine {
 namespace {
@@ -59,185 +60,9 @@ class Row {
   size_t row_;
 };
 
-// ---- What each source's software does, where the columns do not say. One entry a stack, found by
-// a part of the source's name; nothing here depends on a row's measurement.
-struct Era {
-  const char* name;
-  double launch_ns, communication;
-};
-// What is assumed before any row is looked at. Eager PyTorch: five dispatcher calls of 10 us for
-// one operation of ours, collectives at 0.6 of what NCCL's model gives (blocking calls between
-// kernels); compiled and Transformer Engine: 15 us, 0.9.
-constexpr Era kEager = {"eager PyTorch 2021-23", 50e3, 0.6};
-constexpr Era kCompiled = {"PyTorch 2024-25", 15e3, 0.9};
-constexpr Era kEngine24 = {"Transformer Engine 2024-25", 15e3, 0.9};
-constexpr Era kEngine26 = {"Transformer Engine early 2026", 15e3, 0.9};
-constexpr Era kEngine26b = {"Transformer Engine mid 2026", 15e3, 0.9};
-constexpr Era kLlmq = {"LLMQ 2025", 6e3, 0.9};
-constexpr Era kVolta = {"V100 2020-21", 30e3, 0.6};
-// A compiled graph: actors issue kernels and collectives without an interpreter between them.
-constexpr Era kStatic = {"static graph 2021", 6e3, 0.9};
-constexpr Era kOther = {"other", 15e3, 0.8};
 // Of the largest products' rate (measured by single kernels in a loop), what training sustains;
 // passes over memory at 0.78 of the bandwidth.
 constexpr double kSustained = 0.8, kMemory = 0.78;
-
-struct Stack {
-  const char* source;
-  const Era& era;
-  void (*apply)(Measurement&, const std::string& notes, const std::string& source);
-};
-
-void megatron_2021(Measurement& m, const std::string&, const std::string&) {
-  // fp16 with fp32 main gradients, dropout, fused scale-mask-softmax, gradients all-reduced after
-  // the last backward.
-  m.model.stack.dropout = 0.1;
-  m.strategy.flash_attention = false;
-  m.strategy.loss_form = LossForm::kInPlace;
-  m.strategy.overlap_reduce = m.strategy.overlap_gather = false;
-}
-void megatron_deepspeed(Measurement& m, const std::string& notes, const std::string& source) {
-  megatron_2021(m, notes, source);
-  if (contains(source, "bigscience")) {
-    m.model.stack.dropout = 0;
-    m.model.positions = 0;
-    // Four 100 Gb/s Omni-Path cards for eight GPUs.
-    m.cluster.network_bytes_per_s = 4 * 12.5e9 / 8;
-    m.strategy.all_reduce_gradients = true;
-    // Half-precision gradients beside the fp32 sums, and the part that a rank updates once more.
-    m.strategy.gradient_bytes = 6;
-    m.strategy.update_gradient_bytes = 4;
-  }
-}
-void zero_deepspeed(Measurement& m, const std::string& notes, const std::string& source) {
-  megatron_2021(m, notes, source);
-  m.strategy.overlap_reduce = m.strategy.overlap_gather = true;
-  m.strategy.reduce_each_micro_batch = true;
-  m.strategy.gradient_bytes = m.strategy.reduce_bytes = 2;
-  m.strategy.gathers_per_block = 4;
-}
-void aleph(Measurement& m, const std::string& notes, const std::string&) {
-  // Their models have 128,000 tokens (the rows' step time x TFLOP/s agrees with it, not with
-  // 32,000).
-  m.model.vocab = 128000;
-  m.strategy.flash_attention = contains(notes, "flash");
-  m.strategy.attention_generation = contains(notes, "flash_attention2") ? 2 : 1;
-  m.strategy.fused = false;
-  m.strategy.fused_norm = contains(notes, "RMS kernel");
-  m.strategy.fused_softmax = !contains(notes, "kernel: torch");
-  m.strategy.all_reduce_gradients = true;
-  m.strategy.gate_apart = true;
-  m.strategy.loss_form = LossForm::kGathered;
-  m.strategy.keep_stage_outputs = true;
-  m.strategy.gradient_bytes = 2;
-  m.strategy.zero_stage = 1;
-  m.strategy.overlap_reduce = m.strategy.overlap_gather = false;
-}
-void fsdp(Measurement& m) {
-  m.strategy.weight_shard_bytes = 0;
-  m.strategy.reduce_each_micro_batch = true;
-}
-void mosaic(Measurement& m, const std::string& notes, const std::string& source) {
-  fsdp(m);
-  m.strategy.reduce_bytes = contains(notes, "PURE") ? 2 : 4;
-  m.strategy.fused = false;
-  m.strategy.attention_generation = 1;  // Triton's port of the first
-  m.strategy.loss_form = LossForm::kFused;
-  m.model.positions = 0;
-  // "A100 40GB with 1600 Gbps node-node interconnect": of the node.
-  const size_t at = source.find(" Gbps");
-  if (at != std::string::npos) {
-    const size_t begin = source.rfind(' ', at - 1) + 1;
-    const double gbps = std::strtod(source.c_str() + begin, nullptr);
-    if (gbps > 0) m.cluster.network_bytes_per_s = gbps / 8 * 1e9 / m.cluster.gpus_per_node;
-  }
-}
-void torchtitan(Measurement& m, const std::string& notes, const std::string& source) {
-  fsdp(m);
-  m.strategy.repeat_kv = true;
-  if (m.strategy.mesh.tensor > 1) m.strategy.loss_form = LossForm::kSplit;
-  // From 2025 on --compile covers the loss too.
-  if (contains(notes, "compile") && contains(source, "2025")) {
-    m.strategy.loss_form = LossForm::kFused;
-  }
-  m.strategy.fused = contains(notes, "compile");
-  m.strategy.fused_norm = m.strategy.fused;
-  m.strategy.attention_generation = 2;
-  m.strategy.sequence_parallel = m.strategy.mesh.tensor > 1;
-  m.strategy.overlap_tensor = contains(notes, "AsyncTP");
-  m.strategy.keep_products = !contains(notes, "selective layer");
-}
-void llmq(Measurement& m, const std::string& notes, const std::string&) {
-  // Two bytes for each moment and gradient; states in bf16; logits in chunks, in place.
-  m.strategy.gradient_bytes = m.strategy.reduce_bytes = 2;
-  m.strategy.moment_bytes = 4;
-  m.strategy.master_bytes = contains(notes, "offload-master") ? 4 : 0;
-  m.strategy.loss_form = LossForm::kFused;
-  m.strategy.arena = true;
-  m.strategy.recompute_mlp = contains(notes, "--recompute-ffn");
-  const size_t chunks_at = notes.find("--lmhead-chunks=");
-  if (chunks_at != std::string::npos) {
-    const long chunks = std::strtol(notes.c_str() + chunks_at + 16, nullptr, 10);
-    if (chunks > 1) {
-      m.strategy.loss_chunk_rows =
-          std::max<int64_t>(1, m.strategy.micro_batch * m.strategy.sequence / chunks);
-    }
-  }
-  // On one card, sharding means that the host has the other part.
-  if (m.strategy.world() == 1 && contains(notes, "--shard-weights")) {
-    m.strategy.parameter_tier = Tier::kHost;
-  }
-  if (m.strategy.world() == 1 && contains(notes, "--shard-gradients")) {
-    m.strategy.gradient_tier = Tier::kHost;
-  }
-  m.strategy.graphs = false;
-}
-void nemo(Measurement& m, const std::string& notes, const std::string&) {
-  m.strategy.sequence_parallel = m.strategy.mesh.tensor > 1;
-  m.strategy.overlap_tensor = m.strategy.mesh.tensor > 1;
-  if (m.strategy.zero_stage != 3) m.strategy.zero_stage = 1;
-  if (m.strategy.zero_stage == 3) fsdp(m);
-  m.strategy.reduce_bytes = 4;
-  m.strategy.loss_form = LossForm::kInPlace;
-  (void)notes;
-}
-void oneflow(Measurement& m, const std::string&, const std::string& source) {
-  m.model.stack.dropout = 0.1;
-  m.strategy.flash_attention = false;
-  m.strategy.gradient_bytes = m.strategy.reduce_bytes = 2;
-  m.strategy.recompute = Recompute::kFull;  // its scripts checkpoint activations
-  // One 100 Gb/s card for the node.
-  m.cluster.network_bytes_per_s = 12.5e9 / m.cluster.gpus_per_node;
-  // PipelineBufferPass: what backward reads of a stage's forward has 2 x stages registers.
-  if (contains(source, "(OneFlow)") && m.strategy.mesh.pipeline > 1) {
-    m.strategy.stage_buffers = 2 * m.strategy.mesh.pipeline;
-  }
-}
-void plain(Measurement&, const std::string&, const std::string&) {}
-
-constexpr Stack kStacks[] = {
-    {"SC'21", kEager, megatron_2021},
-    {"MT-NLG", kEager, megatron_2021},
-    {"Korthikanti", kEager, megatron_2021},
-    {"vTrain", kEager, megatron_deepspeed},
-    {"bigscience", kEager, megatron_deepspeed},
-    {"Zero Bubble", kEager, megatron_2021},
-    {"Aleph-Alpha", kEager, aleph},
-    {"mosaicml", kEager, mosaic},
-    {"torchtitan", kCompiled, torchtitan},
-    {"LLaMA-Factory", kCompiled, plain},
-    {"llmq", kLlmq, llmq},
-    {"[26.06", kEngine26b, nemo},
-    {"[26.08", kEngine26b, nemo},
-    {"[26.0", kEngine26, nemo},
-    {"NeMo", kEngine24, nemo},
-    {"Megatron-Bridge", kEngine24, nemo},
-    {"Megatron-MoE", kEngine24, nemo},
-    {"NVIDIA/Megatron-LM", kEngine24, nemo},
-    {"MegaScale", kEngine24, nemo},
-    {"DLPerf GPT report (OneFlow)", kStatic, oneflow},
-    {"DLPerf", kVolta, oneflow},
-};
 
 // ---- Models
 
@@ -413,29 +238,16 @@ Measurement measurement(const Row& row) {
   s.sequence_parallel = row.text("sequence_parallel") == "1" && s.mesh.tensor > 1;
   s.precision = precision_of(row.text("precision"));
   set_offload(s, row.text("offload"));
-  const Stack* stack = nullptr;
-  for (const Stack& known : kStacks) {
-    if (contains(m.source, known.source)) {
-      stack = &known;
-      break;
-    }
-  }
-  const Era* era = &kOther;
-  if (stack) {
-    if (stack->apply == megatron_2021 && s.zero_stage == 3) {
-      zero_deepspeed(m, notes, m.source);
-    } else {
-      stack->apply(m, notes, m.source);
-    }
-    era = &stack->era;
-  }
-  m.group = family_of(card) + ", " + era->name;
+  const SoftwareEra& era = apply_software(m, notes);
+  const std::string precision = lower(row.text("precision"));
+  if (contains(precision, "-cs") || contains(precision, "per-tensor")) s.current_scaling = true;
+  m.group = family_of(card) + ", " + era.name;
   m.prior = m.cluster.efficiency;
-  m.prior.era = era->name;
+  m.prior.era = era.name;
   m.prior.matmul = m.prior.ceiling * kSustained;
   m.prior.memory = kMemory;
-  m.prior.launch_ns = era->launch_ns;
-  m.prior.communication = era->communication;
+  m.prior.launch_ns = era.launch_ns;
+  m.prior.communication = era.communication;
   m.cluster.efficiency = m.prior;
   m.out_of_memory = contains(notes, "OUTCOME: OOM");
   if (!m.out_of_memory && contains(notes, "OUTCOME:")) {

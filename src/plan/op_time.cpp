@@ -54,6 +54,9 @@ Eager eager_of(const std::string& name, const CardModel& card) {
   // To fp32, square, mean, rsqrt, two products, back: 36 bytes an element for 4.
   if (name == "eager_rms_norm") return {9, 6, 10};
   if (name == "eager_swiglu") return {1.25, 3, 4};  // 5 half-width passes for the 4 counted
+  // Counts of tokens, their order and the exchange's plan; the exchange itself.
+  if (name == "dispatch") return {1, 10, 6};
+  if (name == "combine") return {1, 6, 6};
   if (card.fused) return {};
   // Halves of queries and keys cut, negated, joined, two products and a sum each.
   if (name == "rotary") return {3.3, 10, 10};
@@ -68,6 +71,36 @@ Eager eager_of(const std::string& name, const CardModel& card) {
 double alignment_share(int64_t a, int64_t b) {
   if (a % 8 != 0 || b % 8 != 0) return 0.28;
   return a % 16 != 0 || b % 16 != 0 ? 0.92 : 1.0;
+}
+
+// Calls of the host for one expert's product in fp8: it, the cast of its operand, the order of its
+// scales.
+constexpr double kNarrowCalls = 3;
+
+// Grouped products are a loop over experts on the host, at what an operation costs it each; fp8
+// also casts every expert's operands, along both dimensions, and re-orders their scales.
+void add_group_launches(const CardModel& card, double groups, bool back, OpTime& t) {
+  const double each = card.narrow_products ? kNarrowCalls : 1;
+  t.forward_launches += static_cast<int>(groups * each);
+  if (back) t.backward_launches += static_cast<int>(2 * groups * each);
+}
+
+// What a hop of a context ring adds to attention: partial outputs (and gradients of queries, keys
+// and values) are summed in fp32.
+void add_ring_merges(
+    const CardModel& card, const TapeNode& node, const Shape& qkv, int context, OpTime& t) {
+  const double width = node.attrs.number("head_dim");
+  const double out = real(qkv[0] * qkv[1]) * node.attrs.number("heads") * width;
+  const double kv = 2 * real(qkv[0] * qkv[1]) * node.attrs.number("kv_heads") * width;
+  const double hops = context - 1;
+  // Bytes an element: fused, read the sum and the part, write the sum; in single steps each of
+  // conversion, difference, scaling and sum is a pass.
+  const double forward = card.eager_ring ? 40 : 10, backward = card.eager_ring ? 18 : 10;
+  t.forward_ns += hops * memory_ns(card, out * forward);
+  t.forward_launches += static_cast<int>(hops) * (card.eager_ring ? 8 : 2);
+  if (t.backward_launches == 0) return;
+  t.backward_input_ns += hops * memory_ns(card, out * backward + kv * backward);
+  t.backward_launches += static_cast<int>(hops) * (card.eager_ring ? 10 : 3);
 }
 
 }  // namespace
@@ -120,14 +153,30 @@ CardModel card_model(const Cluster& cluster, const ClusterStrategy& strategy) {
                cluster.profile.c_str(),
                precision_name(precision)));
   }
+  card.flops_per_s *= cluster.efficiency.power;
+  card.narrow_flops_per_s *= cluster.efficiency.power;
+  if (card.narrow_products && cluster.efficiency.narrow_ceiling > 0) {
+    card.flops_per_s *= cluster.efficiency.narrow_ceiling / cluster.efficiency.ceiling;
+  }
+  card.current_scaling = card.narrow_products && strategy.current_scaling;
+  card.cast_weights = card.narrow_products && strategy.zero_stage >= 3;
+  card.metric_bytes = strategy.metric_bytes;
+  card.eager_ring = strategy.eager_ring;
+  card.accumulate_bytes =
+      strategy.accumulate_apart || strategy.accumulation() <= 1 ? 2 : strategy.accumulate_bytes;
   card.bytes_per_s = a.memory_bytes_per_s;
   card.multiprocessors = cluster.multiprocessors;
   card.efficiency = cluster.efficiency;
   card.fused = strategy.fused;
   card.fused_softmax = strategy.fused || strategy.fused_softmax;
   const AttentionShare share = kAttention[std::clamp(strategy.attention_generation, 0, 3)];
-  card.attention_forward = share.forward;
-  card.attention_backward = share.backward;
+  const int generation = strategy.attention_generation;
+  const double products =
+      generation == 1 || generation == 2
+          ? std::min(cluster.efficiency.matmul, cluster.efficiency.older_instructions)
+          : cluster.efficiency.matmul;
+  card.attention_forward = share.forward * products;
+  card.attention_backward = share.backward * products;
   return card;
 }
 
@@ -189,19 +238,30 @@ OpTime op_time(const CardModel& card, const Tape& tape, const TapeNode& node) {
     t.forward_ns *= slower;
     if (back) {
       if (needs_grad(0)) t.backward_input_ns = slower * matmul_ns(card, rows, k, n, batch, narrow);
-      if (needs_grad(1)) t.backward_weight_ns = slower * matmul_ns(card, n, k, rows, batch, narrow);
+      if (needs_grad(1)) {
+        const double bytes = batch * (2 * rows * (k + n) + n * k * card.accumulate_bytes);
+        t.backward_weight_ns =
+            std::max(slower * matmul_ns(card, n, k, rows, batch, narrow), memory_ns(card, bytes));
+      }
       t.backward_launches = 2;
       t.backward_flops = t.forward_flops * ((needs_grad(0) ? 1 : 0) + (needs_grad(1) ? 1 : 0));
     }
     if (narrow) {
       // Both operands are read wide and written narrow; activations also transposed.
-      const double x = rows * batch * k, y = rows * batch * n;
-      t.forward_ns += memory_ns(card, x * 4);
+      const double x = rows * batch * k, y = rows * batch * n, w = batch * k * n;
+      const double scale = card.current_scaling ? 2 : 0;
+      t.forward_ns += memory_ns(card, x * (4 + scale));
+      if (card.cast_weights) t.forward_ns += memory_ns(card, w * (4 + scale));
       t.forward_launches += 1;
       if (back) {
-        t.backward_input_ns += memory_ns(card, y * 4);
+        t.backward_input_ns += memory_ns(card, y * (4 + scale));
         t.backward_launches += 1;
       }
+    }
+    if (name == "grouped_linear") add_group_launches(card, batch, back, t);
+    if (name == "router") {  // softmax, the largest, their weights and the balancing loss
+      t.forward_launches = 16;
+      if (back) t.backward_launches = 12;
     }
     if (in.size() > 2 && name == "linear" && back) {
       t.backward_weight_ns += memory_ns(card, 2 * rows * n);
@@ -212,8 +272,16 @@ OpTime op_time(const CardModel& card, const Tape& tape, const TapeNode& node) {
       const double logits = rows * n * seen;
       const double passes = card.fused ? 1.0 : 2.0;
       const bool chunked = node.attrs.integer("chunk_rows", 0) > 0;
-      t.forward_ns += memory_ns(card, logits * 10 * passes);
-      t.backward_input_ns += memory_ns(card, logits * 8 * passes) + (chunked ? t.forward_ns : 0);
+      if (node.attrs.integer("form", 0) == 2 || name == "linear_cross_entropy") {
+        // One kernel reads the logits; it, or a second, writes their gradient over them. In chunks
+        // the gradient is made before they go, with its products.
+        t.forward_ns += memory_ns(card, logits * 2);
+        t.backward_input_ns += memory_ns(card, logits * 4);
+      } else {
+        t.forward_ns += memory_ns(card, logits * 10 * passes);
+        t.backward_input_ns += memory_ns(card, logits * 8 * passes) + (chunked ? t.forward_ns : 0);
+      }
+      t.forward_ns += memory_ns(card, logits * card.metric_bytes);
       t.forward_launches += card.fused ? 2 : 8;
       t.backward_launches += card.fused ? 2 : 5;
     }
@@ -221,7 +289,7 @@ OpTime op_time(const CardModel& card, const Tape& tape, const TapeNode& node) {
   }
   if (name == "attention" || name == "flash_attention" || name == "cross_attention") {
     t.op_class = OpClass::kAttention;
-    const double peak = card.narrow_flops_per_s * card.efficiency.matmul;
+    const double peak = card.narrow_flops_per_s;
     t.forward_ns = std::max(forward.flops / (peak * card.attention_forward) * 1e9,
                             memory_ns(card, forward.bytes));
     t.forward_flops = forward.flops;
@@ -231,6 +299,8 @@ OpTime op_time(const CardModel& card, const Tape& tape, const TapeNode& node) {
       t.backward_flops = backward.flops;
       t.backward_launches = 3;
     }
+    const auto context = static_cast<int>(node.attrs.integer("context", 1));
+    if (context > 1) add_ring_merges(card, node, in[0].shape, context, t);
     return t;
   }
   if (name == "scored_attention") {

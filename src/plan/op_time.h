@@ -28,9 +28,13 @@ struct CardModel {
   int multiprocessors = 0;
   Efficiency efficiency;
   bool narrow_products = false;  // fp8, fp4: operands are cast before each product
+  bool current_scaling = false;  // and read once more for their scales
+  bool cast_weights = false;     // weights too, for every pass: they come anew (ZeRO-3)
+  double metric_bytes = 0;       // of a logit, for metrics beside the loss
+  bool eager_ring = false;
+  int accumulate_bytes = 2;  // that a product writes (and reads) a gradient of a weight
   bool fused = true, fused_softmax = true;
-  // Of the efficiency of large products, what fused attention reaches forward and backward.
-  double attention_forward = 0.8, attention_backward = 0.65;
+  double attention_forward = 0.6, attention_backward = 0.5;  // of bf16's peak, fused attention
 };
 CardModel card_model(const Cluster& cluster, const ClusterStrategy& strategy);
 

@@ -5,10 +5,51 @@
 #include "core/error.h"
 #include "core/format.h"
 #include "plan/predict.h"
+#include "plan/zero_bubble_search.h"
 
 namespace vitrine {
 
-std::vector<std::pair<int, int>> cut_positions(const ShardModel& model, int positions) {
+namespace {
+
+// Contiguous parts whose largest weight is smallest, by bisection on that weight; every part has at
+// least one of `weights`.
+std::vector<std::pair<int, int>> balanced_parts(const std::vector<int64_t>& weights, int parts) {
+  const int count = static_cast<int>(weights.size());
+  const auto cut_at = [&](int64_t most) {
+    std::vector<std::pair<int, int>> cut;
+    int begin = 0;
+    int64_t sum = 0;
+    for (int i = 0; i < count; ++i) {
+      const int64_t weight = weights[static_cast<size_t>(i)];
+      const int parts_after = parts - static_cast<int>(cut.size()) - 1;
+      if (i > begin && (sum + weight > most || count - i <= parts_after)) {
+        cut.emplace_back(begin, i);
+        begin = i;
+        sum = 0;
+      }
+      sum += weight;
+    }
+    cut.emplace_back(begin, count);
+    return cut;
+  };
+  int64_t low = *std::max_element(weights.begin(), weights.end()), high = low;
+  for (const int64_t w : weights) high += w;
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    if (static_cast<int>(cut_at(middle).size()) <= parts) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return cut_at(low);
+}
+
+}  // namespace
+
+std::vector<std::pair<int, int>> cut_positions(const ShardModel& model,
+                                               int positions,
+                                               bool by_parameters) {
   const int count = static_cast<int>(model.blocks.size());
   const auto kind = [&](int b) -> const ShardBlock& {
     return model.kinds[static_cast<size_t>(model.blocks[static_cast<size_t>(b)])];
@@ -20,6 +61,14 @@ std::vector<std::pair<int, int>> cut_positions(const ShardModel& model, int posi
     while (last > first && kind(last - 1).output_bytes == 0) --last;
   }
   const int layers = last - first;
+  if (by_parameters && positions > 1 && positions <= layers) {
+    // What embeds and the head may have a position to themselves.
+    std::vector<int64_t> weights;
+    for (int b = 0; b < count; ++b) {
+      weights.push_back(kind(b).parameters + kind(b).expert_parameters);
+    }
+    return balanced_parts(weights, positions);
+  }
   // Where layers do not divide but layers, embedding and head together do, the ends count as layers
   // (Megatron's account-for-embedding-and-loss-in-pipeline-split, BLOOM's "transformer|embedding").
   const bool ends = first > 0 && last < count;
@@ -66,7 +115,8 @@ ClusterStrategy cost_key(const ClusterStrategy& strategy) {
   const ClusterStrategy plain;
   ClusterStrategy s = strategy;
   s.mesh.data = s.mesh.pipeline = 1;
-  s.zero_stage = plain.zero_stage;
+  const bool narrow = s.precision == Precision::kF8 || s.precision == Precision::kF4;
+  s.zero_stage = narrow && s.zero_stage >= 3 ? 3 : plain.zero_stage;  // weights are cast anew
   s.shard_group = plain.shard_group;
   s.global_batch = plain.global_batch;
   s.pipeline = plain.pipeline;
@@ -75,6 +125,13 @@ ClusterStrategy cost_key(const ClusterStrategy& strategy) {
   s.quantized_gather = s.quantized_reduce = false;
   s.overlap_reduce = s.overlap_gather = true;
   s.reduce_each_micro_batch = plain.reduce_each_micro_batch;
+  s.own_engine = s.balance_parameters = false;
+  if (strategy.accumulation() <= 1) {
+    s.accumulate_bytes = plain.accumulate_bytes;
+    s.accumulate_apart = false;
+  } else {
+    s.global_batch = 2 * s.micro_batch;  // several micro-batches, however many
+  }
   return s;
 }
 
@@ -82,8 +139,14 @@ ClusterStrategy cost_key(const ClusterStrategy& strategy) {
 ClusterStrategy shape_key(const ClusterStrategy& strategy) {
   ClusterStrategy s = strategy;
   s.recompute = Recompute::kNone;
+  s.recompute_needed = false;
   if (s.precision != Precision::kF32) s.precision = Precision::kBF16;
-  s.overlap_tensor = s.graphs = false;
+  s.zero_stage = ClusterStrategy().zero_stage;
+  s.metric_bytes = 0;
+  s.global_batch = ClusterStrategy().global_batch;
+  s.accumulate_bytes = ClusterStrategy().accumulate_bytes;
+  s.accumulate_apart = false;
+  s.overlap_tensor = s.graphs = s.current_scaling = s.eager_ring = false;
   s.attention_generation = 0;
   return s;
 }
@@ -116,12 +179,17 @@ int pipeline_chunks(const ClusterStrategy& s) {
 bool weight_gradients_apart(const ClusterStrategy& s) {
   return s.mesh.pipeline > 1 &&
          (s.pipeline == PipelineKind::kZbH1 || s.pipeline == PipelineKind::kZbH2 ||
-          s.pipeline == PipelineKind::kZbV);
+          s.pipeline == PipelineKind::kZbV || s.pipeline == PipelineKind::kZb1p ||
+          s.pipeline == PipelineKind::kZb2p);
 }
 
 PipelineOrders pipeline_orders(const ClusterStrategy& s, const PipelineTimes& times) {
   if (s.pipeline == PipelineKind::kZbV && s.mesh.pipeline > 1) {
     return zero_bubble_v_orders(times, 2 * s.mesh.pipeline);
+  }
+  const bool twice = s.pipeline == PipelineKind::kZb2p;
+  if (s.mesh.pipeline > 1 && (twice || s.pipeline == PipelineKind::kZb1p)) {
+    return zero_bubble_search_orders(times, (twice ? 2 : 1) * s.mesh.pipeline);
   }
   PipelineOrders orders;
   for (int stage = 0; stage < times.size.stages; ++stage) {
@@ -153,7 +221,7 @@ PipelineResult Planner::timeline(const ClusterStrategy& s) {
   PipelineTimes times;
   times.size = {p, chunks, static_cast<int>(s.accumulation())};
   times.v_shaped = s.pipeline == PipelineKind::kZbV && p > 1;
-  const auto cut = cut_positions(*costs.shard, p * chunks);
+  const auto cut = cut_positions(*costs.shard, p * chunks, s.balance_parameters);
   for (int stage = 0; stage < p; ++stage) {
     for (int chunk = 0; chunk < chunks; ++chunk) {
       ChunkTimes c;

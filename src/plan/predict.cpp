@@ -11,6 +11,9 @@ namespace {
 // A product beside a collective of the data-parallel group runs this much slower: the collective
 // takes some multiprocessors and bandwidth.
 constexpr double kOverlapSlowdown = 0.06;
+// Of the host's memory bandwidth, what an update over many arrays reaches; operations a parameter
+// of Adam in fp32, square root and division counted as the passes of a pipeline that they take.
+constexpr double kHostPass = 0.6, kAdamFlops = 30;
 
 double real(int64_t value) { return static_cast<double>(value); }
 
@@ -38,7 +41,7 @@ Prediction Planner::predict(const ClusterStrategy& s, StepPieces& pieces) {
   const int64_t micros = s.accumulation();
   const bool apart = weight_gradients_apart(s),
              v_shaped = s.pipeline == PipelineKind::kZbV && p > 1;
-  const auto cut = cut_positions(*costs.shard, p * chunks);
+  const auto cut = cut_positions(*costs.shard, p * chunks, s.balance_parameters);
   const Shards shards = shards_of(s, cluster_);
   const CardModel card = card_model(cluster_, s);
   const bool z3 = s.zero_stage >= 3 && shards.dense_values * std::max(1, s.mesh.context) > 1;
@@ -53,7 +56,7 @@ Prediction Planner::predict(const ClusterStrategy& s, StepPieces& pieces) {
       overlap(static_cast<size_t>(p));
   std::vector<StageParameters> par(static_cast<size_t>(p));
   std::vector<double> last_backward(static_cast<size_t>(p));
-  double boundary_bytes = 0;
+  double boundary_bytes = 0, weight_held = 0;
   // Of ZeRO-3, by kind of block.
   std::vector<double> gather_price, reduce_price;
   for (const ShardBlock& block : costs.shard->kinds) {
@@ -100,6 +103,7 @@ Prediction Planner::predict(const ClusterStrategy& s, StepPieces& pieces) {
     for (int chunk = 0; chunk < chunks; ++chunk) {
       const int position = pipeline_position(times.size, stage, chunk, v_shaped);
       ChunkTimes c;
+      double kept = 0, held = 0;
       std::vector<BlockPiece>& blocks_here = pieces.stages[at].chunks.emplace_back();
       for (int b = cut[static_cast<size_t>(position)].first;
            b < cut[static_cast<size_t>(position)].second;
@@ -123,6 +127,8 @@ Prediction Planner::predict(const ClusterStrategy& s, StepPieces& pieces) {
         par[at].frozen += block.frozen_parameters;
         par[at].largest_block =
             std::max(par[at].largest_block, block.parameters + block.expert_parameters);
+        kept += real(cost.kept_bytes + cost.input_bytes);
+        held += real(cost.weight_bytes);
         if (block.output_bytes > 0) boundary_bytes = real(block.output_bytes);
         out.executed_flops +=
             cost.flops * real(micros) * s.mesh.data * s.mesh.tensor * s.mesh.context;
@@ -150,9 +156,11 @@ Prediction Planner::predict(const ClusterStrategy& s, StepPieces& pieces) {
         c.backward += pass.backward + pass.slow_backward;
       }
       last_backward[at] += c.backward + c.weight;
+      weight_held = std::max(weight_held, kept > 0 ? std::min(1.0, held / kept) : 1.0);
       times.chunk.push_back(c);
     }
   }
+  times.weight_held = weight_held;
   if (p > 1) {
     const bool near = cluster_.gpus_per_node >
                           static_cast<int64_t>(s.mesh.tensor) * s.mesh.context * s.mesh.data &&
@@ -218,24 +226,36 @@ Prediction Planner::predict(const ClusterStrategy& s, StepPieces& pieces) {
     } else {
       // Gradients down, weights up over the host link; the node's memory is shared by its cards.
       const double cards = std::min(cluster_.gpus, cluster_.gpus_per_node);
+      const double sharing = std::min<double>(cards, cluster_.cards_per_host_link);
       const double link =
-          owned * (s.gradient_bytes + s.weight_bytes) / cluster_.pcie_bytes_per_s * 1e9;
-      const double host = cluster_.host_bytes_per_s > 0
-                              ? owned * pass * cards / cluster_.host_bytes_per_s * 1e9
-                              : 0;
+          owned * (s.gradient_bytes + s.weight_bytes) * sharing / cluster_.pcie_bytes_per_s * 1e9;
+      // All ranks of the node update at once: they share its memory and its cores.
+      double host = 0;
+      if (cluster_.host_bytes_per_s > 0) {
+        host = owned * pass * cards / (cluster_.host_bytes_per_s * kHostPass) * 1e9;
+      }
+      if (cluster_.host_flops_per_s > 0) {
+        host = std::max(host, owned * kAdamFlops * cards / cluster_.host_flops_per_s * 1e9);
+      }
       double disk = 0;
       if (s.optimizer_tier == Tier::kDisk && cluster_.disk_bytes_per_s > 0) {
         disk =
             2 * owned * (s.master_bytes + s.moment_bytes) * cards / cluster_.disk_bytes_per_s * 1e9;
       }
-      offload = std::max({host, disk, link});
+      // Gradients come down beside the backward; the update follows the norm, and what it makes
+      // goes up behind it.
+      const double up = link * s.weight_bytes / (s.gradient_bytes + s.weight_bytes);
+      const double down = std::max(0.0, link - up - last_backward[at]);
+      offload = down + std::max({host, disk, up});
       out.traffic.offload = owned * (s.gradient_bytes + s.weight_bytes);
     }
     if (s.parameter_tier != Tier::kDevice) {
       const double rate =
           s.parameter_tier == Tier::kDisk && cluster_.disk_bytes_per_s > 0
               ? cluster_.disk_bytes_per_s / std::min(cluster_.gpus, cluster_.gpus_per_node)
-              : cluster_.pcie_bytes_per_s;
+              : cluster_.pcie_bytes_per_s /
+                    std::min<double>(std::min(cluster_.gpus, cluster_.gpus_per_node),
+                                     cluster_.cards_per_host_link);
       const double fetched =
           2 * (dense + expert) / real(shards.dense_values) * s.weight_bytes * real(micros);
       const double busy = work[at].total() * real(micros);

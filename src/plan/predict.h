@@ -125,7 +125,10 @@ PipelineOrders pipeline_orders(const ClusterStrategy& strategy, const PipelineTi
 double usable_bytes(const Accelerator& card);
 
 // Blocks of each position (stage x chunk): transformer layers as even as they go, what embeds first
-// and the head last; pairs [begin, end) of ShardModel::blocks.
-std::vector<std::pair<int, int>> cut_positions(const ShardModel& model, int positions);
+// and the head last; `by_parameters`: the fullest position holds as few parameters as it can. Pairs
+// [begin, end) of ShardModel::blocks.
+std::vector<std::pair<int, int>> cut_positions(const ShardModel& model,
+                                               int positions,
+                                               bool by_parameters = false);
 
 }  // namespace vitrine

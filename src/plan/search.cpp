@@ -38,7 +38,7 @@ StageWork heaviest_stage(const Planner::Blocks& blocks, const ClusterStrategy& s
   const int p = s.mesh.pipeline, chunks = pipeline_chunks(s);
   const bool v_shaped = s.pipeline == PipelineKind::kZbV && p > 1;
   const bool apart = weight_gradients_apart(s);
-  const auto cut = cut_positions(*blocks.shard, p * chunks);
+  const auto cut = cut_positions(*blocks.shard, p * chunks, s.balance_parameters);
   std::vector<std::array<double, 4>> kinds;
   for (const BlockCost& c : blocks.cost) {
     kinds.push_back({c.forward_ns(),

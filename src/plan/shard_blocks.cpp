@@ -2,22 +2,18 @@
 #include "plan/shard_blocks.h"
 
 #include <algorithm>
-#include <map>
 
-#include "config/run_config.h"
 #include "core/error.h"
-#include "core/json.h"
-#include "models/registry.h"
 #include "nn/ops.h"
 #include "plan/plan_ops.h"
-#include "schedule/graph.h"
+#include "plan/shard_engine.h"
 
 namespace vitrine {
 namespace {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Records one block: parameters are declared where they are used first.
+// Records one block.
 class Recorder {
  public:
   Recorder(const ModelShape& model, const ClusterStrategy& strategy)
@@ -33,11 +29,6 @@ class Recorder {
   ShardBlock head();
 
  private:
-  struct Declared {
-    PortType port;
-    bool expert = false;
-  };
-
   template <typename F>
   ShardBlock record(const std::string& name, std::vector<PortType> inputs, F&& forward);
 
@@ -62,46 +53,29 @@ class Recorder {
   int64_t t_, c_;
   bool split_;
   DType dtype_;
-  std::vector<Declared> declared_;
-  std::map<std::string, size_t> by_name_;
+  int64_t parameters_ = 0, expert_parameters_ = 0;  // elements, of the block being recorded
 };
 
-// A TapeBuilder knows its parameters from the start, a block's description names them as it goes.
-// So that there is one description, recording stops at a parameter that is not declared yet and
-// begins again with it: as often as a block has parameters, once a kind and shape.
-struct NeedsParameter {};
-
+// Declared where it is used first.
 Value Recorder::parameter(TapeBuilder& tape, const std::string& name, Shape shape, bool expert) {
-  if (!by_name_.contains(name)) {
-    by_name_[name] = declared_.size();
-    declared_.push_back({{name, {shape, dtype_}, true}, expert});
-    throw NeedsParameter{};
-  }
-  return tape.parameter(name);
+  if (tape.has_parameter(name)) return tape.parameter(name);
+  (expert ? expert_parameters_ : parameters_) += shape.elements();
+  return tape.declare_parameter({name, {std::move(shape), dtype_}, true});
 }
 
 template <typename F>
 ShardBlock Recorder::record(const std::string& name, std::vector<PortType> inputs, F&& forward) {
-  declared_.clear();
-  by_name_.clear();
-  for (;;) {
-    std::vector<PortType> parameters;
-    for (const Declared& d : declared_) parameters.push_back(d.port);
-    TapeBuilder tape(name, inputs, parameters);
-    try {
-      const Value out = forward(tape);
-      ShardBlock block;
-      block.name = name;
-      block.output_bytes = tape.type(out).bytes();
-      tape.output("out", out);
-      for (const Declared& d : declared_) {
-        (d.expert ? block.expert_parameters : block.parameters) += d.port.type.shape.elements();
-      }
-      block.tape = std::make_shared<const Tape>(tape.finish());
-      return block;
-    } catch (const NeedsParameter&) {
-    }
-  }
+  parameters_ = expert_parameters_ = 0;
+  TapeBuilder tape(name, std::move(inputs), {});
+  const Value out = forward(tape);
+  ShardBlock block;
+  block.name = name;
+  block.output_bytes = tape.type(out).bytes();
+  tape.output("out", out);
+  block.parameters = parameters_;
+  block.expert_parameters = expert_parameters_;
+  block.tape = std::make_shared<const Tape>(tape.finish());
+  return block;
 }
 
 Value Recorder::linear(
@@ -374,58 +348,6 @@ double layer_flops(const StackShape& k, double tokens, bool experts) {
     flops += 2 * matrices * h * d(k.ffn);
   }
   return flops;
-}
-
-ShardModel engine_model(const ModelShape& shape, const ClusterStrategy& strategy) {
-  const BuiltModel built = build_model(parse_json(shape.engine_section, shape.source),
-                                       {.micro_batch = strategy.micro_batch});
-  Strategy plain;
-  plain.micro_batch = strategy.micro_batch;
-  plain.compute_dtype = strategy.precision == Precision::kF32 ? DType::kF32 : DType::kBF16;
-  const ParameterTable table = make_parameter_table(built.model, plain);
-  const Graph graph = compile_graph(built.model, table, built.batch, plain);
-  ShardModel model;
-  std::map<const Tape*, int> known;
-  double flops = 0;
-  for (size_t b = 0; b < graph.blocks.size(); ++b) {
-    const GraphBlock& block = graph.blocks[b];
-    if (!block.feeds_loss) continue;
-    // Parameters belong to the owner alone: twins share a tape but own nothing.
-    int64_t own = 0;
-    for (const Unit& unit : table.units) {
-      if (unit.block == static_cast<int>(b)) own += unit.elements;
-    }
-    int kind = -1;
-    for (size_t k = 0; k < model.kinds.size(); ++k) {
-      if (model.kinds[k].tape == block.tape && model.kinds[k].parameters == own) {
-        kind = static_cast<int>(k);
-      }
-    }
-    if (kind < 0) {
-      ShardBlock made;
-      made.name = block.name;
-      made.tape = block.tape;
-      made.parameters = own;
-      for (const int edge : block.outputs) {
-        made.output_bytes += graph.edges[static_cast<size_t>(edge)].type.bytes();
-      }
-      made.trains = block.tape->needs_backward();
-      kind = static_cast<int>(model.kinds.size());
-      model.kinds.push_back(std::move(made));
-    }
-    model.blocks.push_back(kind);
-    for (const TapeNode& node : block.tape->nodes()) {
-      std::vector<TensorType> in;
-      for (const int slot : node.in) {
-        in.push_back(slot < 0 ? TensorType{} : block.tape->slots()[static_cast<size_t>(slot)].type);
-      }
-      const Cost cost = node.op->forward_cost(node.attrs, in);
-      if (cost.matmul) flops += cost.flops;
-    }
-  }
-  model.tokens = static_cast<int64_t>(built.model.units_per_sample);
-  model.model_flops = 3 * flops / static_cast<double>(strategy.micro_batch);
-  return model;
 }
 
 }  // namespace

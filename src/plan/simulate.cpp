@@ -113,9 +113,6 @@ PipelineResult simulate_pipeline(const PipelineTimes& times,
         done.backward(position, item.micro) = begin + length;
       }
       result.end_ns[at] = begin + length;
-      if (times.blocking_transfer && to >= 0 && to != stage) {
-        result.end_ns[at] += times.transfer_ns;
-      }
       result.busy_ns[at] += length;
       const auto chunk = static_cast<size_t>(stage * times.size.chunks + item.chunk);
       if (item.work == PipelineWork::kForward) {

@@ -19,8 +19,9 @@ struct PipelineTimes {
   bool v_shaped = false;
   std::vector<ChunkTimes> chunk;  // [stage * chunks + chunk]
   double transfer_ns = 0;         // of one micro-batch's activations to the next position
-  // Whether the sender's compute waits while it sends (blocking send and receive).
-  bool blocking_transfer = false;
+  // Of a micro-batch's memory, what its weight gradient still needs after its backward (inputs of
+  // products and gradients of their outputs).
+  double weight_held = 1;
 };
 
 struct PipelineSpan {

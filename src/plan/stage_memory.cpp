@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/format.h"
+#include "plan/engine_stage_memory.h"
 #include "plan/predict.h"
 
 namespace vitrine {
@@ -32,9 +33,12 @@ int in_flight(const ClusterStrategy& s, int stage) {
       // Chunks; of `interleave` chunks a stage.
       return std::min(m * s.interleave, 2 * (p - stage - 1) + (s.interleave - 1) * p + 1);
     case PipelineKind::kZbH1:
+    case PipelineKind::kZb1p:
       return std::min(m, p);
     case PipelineKind::kZbH2:
       return std::min(m, 2 * p - 1);
+    case PipelineKind::kZb2p:
+      return std::min(m, 2 * p);
     case PipelineKind::kZbV:
       return std::min(2 * m, 2 * p);
   }
@@ -82,8 +86,9 @@ bool Planner::fits(const ClusterStrategy& strategy) {
 }
 
 std::vector<StageMemory> Planner::memory_of(const Blocks& costs, const ClusterStrategy& s) const {
+  if (s.own_engine && engine_runs(model_, s)) return engine_stage_memory(model_, s, cluster_);
   const int p = s.mesh.pipeline, chunks = pipeline_chunks(s);
-  const auto cut = cut_positions(*costs.shard, p * chunks);
+  const auto cut = cut_positions(*costs.shard, p * chunks, s.balance_parameters);
   const PipelineSize size{p, chunks, 1};
   const Shards shards = shards_of(s, cluster_);
   const int weight_kept =

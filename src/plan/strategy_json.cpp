@@ -44,6 +44,12 @@ Json strategy_json(const ClusterStrategy& s) {
           {"fused_norm", s.fused_norm},
           {"fused_softmax", s.fused_softmax},
           {"gate_apart", s.gate_apart},
+          {"current_scaling", s.current_scaling},
+          {"eager_ring", s.eager_ring},
+          {"balance_parameters", s.balance_parameters},
+          {"recompute_needed", s.recompute_needed},
+          {"accumulate_bytes", s.accumulate_bytes},
+          {"accumulate_apart", s.accumulate_apart},
           {"graphs", s.graphs},
           {"loss_chunk_rows", s.loss_chunk_rows},
           {"imbalance", s.imbalance},
@@ -111,6 +117,12 @@ ClusterStrategy strategy_from_json(const Json& json,
   flag("fused_norm", s.fused_norm);
   flag("fused_softmax", s.fused_softmax);
   flag("gate_apart", s.gate_apart);
+  flag("current_scaling", s.current_scaling);
+  flag("eager_ring", s.eager_ring);
+  flag("balance_parameters", s.balance_parameters);
+  flag("recompute_needed", s.recompute_needed);
+  bytes("accumulate_bytes", s.accumulate_bytes);
+  flag("accumulate_apart", s.accumulate_apart);
   flag("graphs", s.graphs);
   size("loss_chunk_rows", s.loss_chunk_rows);
   s.imbalance = reader.number("imbalance", s.imbalance);

@@ -208,14 +208,12 @@ class Builder {
     const int to = forward ? position + 1 : position - 1;
     if (to < 0 || to >= size_.stages * size_.chunks) return;
     // Within a stage (the turn of ZB-V) the folded pipeline charges a transfer too.
-    const StepLane lane =
-        p_.times.blocking_transfer && stage_at(to) != stage ? StepLane::kCompute : StepLane::kSend;
-    const int message = add(stage, lane, StepWork::kSend, p_.times.transfer_ns, -1, item.micro);
+    const int message =
+        add(stage, StepLane::kSend, StepWork::kSend, p_.times.transfer_ns, -1, item.micro);
     tasks_.back().event.peer = stage_at(to);
     tasks_.back().event.forward = forward;
     after(message, done);
     arrived_[forward ? 0 : 1][place(position, item.micro)] = message;
-    if (lane == StepLane::kCompute) last_compute_[static_cast<size_t>(stage)] = message;
   }
 
   // Gradients of a chunk's blocks, once a step: each after its backward.

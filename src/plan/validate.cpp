@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/quantile.h"
 #include "plan/predict.h"
 
 namespace vitrine {
@@ -102,13 +103,22 @@ Efficiency fit(const std::vector<Row>& all, Efficiency start) {
   return start;
 }
 
-double quantile_of(std::vector<double> values, double q) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const double at = q * static_cast<double>(values.size() - 1);
-  const auto low = static_cast<size_t>(at);
-  const size_t high = std::min(low + 1, values.size() - 1);
-  return values[low] + (at - static_cast<double>(low)) * (values[high] - values[low]);
+// What a group starts from: the constants of the same software on other cards, as far as `source`
+// is not in them. Products as a share of what each card's largest ones reach.
+Efficiency from_other_cards(const Efficiency& prior,
+                            const std::vector<std::pair<Efficiency, Efficiency>>& others) {
+  if (others.empty()) return prior;
+  std::vector<double> matmul, launch, communication;
+  for (const auto& [own_prior, fitted] : others) {
+    matmul.push_back(fitted.matmul / own_prior.ceiling);
+    launch.push_back(fitted.launch_ns);
+    communication.push_back(fitted.communication);
+  }
+  Efficiency start = prior;
+  start.matmul = std::min(1.0, prior.ceiling * quantile_between(matmul, 0.5));
+  start.launch_ns = quantile_between(launch, 0.5);
+  start.communication = quantile_between(communication, 0.5);
+  return start;
 }
 
 }  // namespace
@@ -116,10 +126,10 @@ double quantile_of(std::vector<double> values, double q) {
 ErrorSummary summarise(std::vector<double> errors) {
   ErrorSummary s;
   s.rows = errors.size();
-  s.bias = quantile_of(errors, 0.5);
+  s.bias = quantile_between(errors, 0.5);
   for (double& e : errors) e = std::abs(e);
-  s.median_abs_error = quantile_of(errors, 0.5);
-  s.p90_abs_error = quantile_of(errors, 0.9);
+  s.median_abs_error = quantile_between(errors, 0.5);
+  s.p90_abs_error = quantile_between(errors, 0.9);
   return s;
 }
 
@@ -147,13 +157,28 @@ Validation validate(const Measurements& measurements, const ValidateOptions& opt
       whole.fitted_to = std::to_string(members.size()) + " rows of " +
                         std::to_string(sources[group].size()) + " sources";
       out.fitted[group] = whole;
+    }
+    for (const auto& [group, members] : groups) {
+      Efficiency start = members.front().measurement->prior;
+      const std::string software = start.era;
+      start.era = group;
+      start.fitted_to = "";
       for (const std::string& source : sources[group]) {
         std::vector<Row> others;
         for (const Row& row : members) {
           if (row.measurement->source != source) others.push_back(row);
         }
         // Starting where the whole fit ended would let the left-out rows help.
-        const Efficiency fold = others.empty() ? start : fit(others, start);
+        std::vector<std::pair<Efficiency, Efficiency>> relatives;
+        for (const auto& [other, rows_of] : groups) {
+          const Efficiency& prior_of = rows_of.front().measurement->prior;
+          if (other == group || prior_of.era != software || sources[other].contains(source)) {
+            continue;
+          }
+          relatives.emplace_back(prior_of, out.fitted.at(other));
+        }
+        const Efficiency fold =
+            others.empty() ? from_other_cards(start, relatives) : fit(others, start);
         judged_by[{group, source}] = fold;
         out.folds[group + " without " + source] = fold;
       }

@@ -168,7 +168,7 @@ bool Tape::same_operations(const Tape& other) const {
 }
 
 bool Tape::backward_reads_parameter(int i, bool recompute) const {
-  return backward_reads_input(i + static_cast<int>(inputs_.size()), recompute);
+  return backward_reads_input(parameter_slot(i), recompute);
 }
 
 bool Tape::backward_reads_input(int slot, bool recompute) const {

@@ -61,7 +61,18 @@ Value TapeBuilder::parameter(std::string_view name) const {
     throw ConfigError("block " + block_ + ": no parameter \"" + std::string(name) +
                       "\" is declared; declared: " + join(names_of(tape_.parameters_), ", "));
   }
-  return {static_cast<int>(tape_.inputs_.size()) + i};
+  return {tape_.parameter_slot(i)};
+}
+
+Value TapeBuilder::declare_parameter(PortType parameter) {
+  TapeSlot slot;
+  slot.kind = SlotKind::kParameter;
+  slot.type = parameter.type;
+  slot.index = static_cast<int>(tape_.parameters_.size());
+  slot.requires_grad = parameter.requires_grad;
+  tape_.parameters_.push_back(std::move(parameter));
+  tape_.slots_.push_back(slot);
+  return {static_cast<int>(tape_.slots_.size()) - 1};
 }
 
 bool TapeBuilder::has_parameter(std::string_view name) const {
@@ -142,6 +153,15 @@ Tape TapeBuilder::finish() {
   if (tape_.outputs_.empty()) throw ConfigError("block " + block_ + " has no output port");
   tape_.plan();
   return std::move(tape_);
+}
+
+int Tape::parameter_slot(int parameter) const {
+  for (size_t s = inputs_.size(); s < slots_.size(); ++s) {
+    if (slots_[s].kind == SlotKind::kParameter && slots_[s].index == parameter) {
+      return static_cast<int>(s);
+    }
+  }
+  return -1;
 }
 
 std::vector<TensorType> Tape::input_types(const TapeNode& node) const {

@@ -117,6 +117,7 @@ class Tape {
   friend class TapeBuilder;
   void plan();
   bool read_in_backward(int slot) const;
+  int parameter_slot(int parameter) const;  // -1: there is none
   struct NodeCall;
   class Backward;
   size_t run_node(
@@ -134,8 +135,8 @@ class Tape {
   TapeLayout layout_;
 };
 
-// Records a block's forward. Ports and parameters are given beforehand; the block takes them by
-// name.
+// Records a block's forward. Ports and parameters are given beforehand, or parameters declared
+// where they are used first; the block takes them by name.
 class TapeBuilder {
  public:
   // `block` names the block in errors.
@@ -144,6 +145,8 @@ class TapeBuilder {
   Value input(std::string_view port) const;
   bool has_input(std::string_view port) const;
   Value parameter(std::string_view name) const;
+  // A further parameter while recording, behind those that were given.
+  Value declare_parameter(PortType parameter);
   bool has_parameter(std::string_view name) const;
   const TensorType& type(Value value) const;
   const Shape& shape(Value value) const { return type(value).shape; }

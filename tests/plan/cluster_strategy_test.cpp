@@ -52,7 +52,8 @@ TEST(ClusterStrategy, NamesGoBothWays) {
   for (const char* name : {"device", "host", "disk"}) {
     EXPECT_STREQ(tier_name(tier_from_name(name)), name);
   }
-  for (const char* name : {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v"}) {
+  for (const char* name :
+       {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "zb-1p", "zb-2p"}) {
     EXPECT_STREQ(pipeline_name(pipeline_from_name(name)), name);
   }
   for (const char* name : {"fp32", "fp16", "bf16", "fp8", "fp4"}) {
@@ -64,7 +65,8 @@ TEST(ClusterStrategy, NamesGoBothWays) {
     pipeline_from_name("2f2b");
     FAIL();
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, zb-1p, zb-2p"));
   }
 }
 

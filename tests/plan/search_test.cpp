@@ -69,7 +69,9 @@ TEST(Search, TheLowerBoundIsNeverAboveThePrediction) {
                                   PipelineKind::kInterleaved,
                                   PipelineKind::kZbH1,
                                   PipelineKind::kZbH2,
-                                  PipelineKind::kZbV}) {
+                                  PipelineKind::kZbV,
+                                  PipelineKind::kZb1p,
+                                  PipelineKind::kZb2p}) {
     for (const int pipeline : {1, 4, 8, 16}) {
       for (const int zero : {0, 1, 3}) {
         for (const int64_t batch : {512, 1536}) {

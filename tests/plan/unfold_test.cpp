@@ -34,7 +34,9 @@ TEST(Unfold, AgreesOnEveryScheduleUnderZeroToTwoToATenthOfAPercent) {
                                   PipelineKind::kInterleaved,
                                   PipelineKind::kZbH1,
                                   PipelineKind::kZbH2,
-                                  PipelineKind::kZbV}) {
+                                  PipelineKind::kZbV,
+                                  PipelineKind::kZb1p,
+                                  PipelineKind::kZb2p}) {
     for (const int zero : {0, 1, 2}) {
       ClusterStrategy s = strategy(8, 8, 8, zero);
       s.pipeline = kind;
@@ -64,6 +66,22 @@ TEST(Unfold, AgreesOnZero3WithAndWithoutExposedCommunication) {
         s.reduce_each_micro_batch = true;
         expect_agreement(planner, s, cluster);
       }
+    }
+  }
+}
+
+// Passes of the stages' micro-batches share one lane of communication a rank; what sticks out
+// between passes moves the pipeline, which the folded prediction counts by pass.
+TEST(Unfold, AgreesOnZero3WithAPipeline) {
+  Planner planner(model_shape("llama3-8b"), make_cluster("32xH100"));
+  for (const PipelineKind kind : {PipelineKind::kGPipe, PipelineKind::k1F1B}) {
+    for (const bool overlap : {true, false}) {
+      ClusterStrategy s = strategy(8, 1, 4, 3);
+      s.pipeline = kind;
+      s.sequence = 8192;
+      s.reduce_each_micro_batch = true;
+      s.overlap_gather = s.overlap_reduce = overlap;
+      expect_agreement(planner, s, pipeline_name(kind));
     }
   }
 }

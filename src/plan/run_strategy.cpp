@@ -1,0 +1,38 @@
+// From the engine's strategy to the planner's.
+#include "plan/run_strategy.h"
+
+#include "core/json.h"
+
+namespace vitrine {
+
+ClusterStrategy strategy_of_run(const RunConfig& config) {
+  const Strategy& in = config.strategy;
+  const auto bytes = [](DType dtype) { return static_cast<int>(dtype_bytes(dtype)); };
+  ClusterStrategy s;
+  s.own_engine = true;
+  s.mesh = in.mesh;
+  s.zero_stage = in.shard.stage();
+  s.pipeline =
+      in.pipeline_order == PipelineOrder::kGPipe ? PipelineKind::kGPipe : PipelineKind::k1F1B;
+  s.recompute = in.recompute ? Recompute::kFull : Recompute::kNone;
+  s.micro_batch = in.micro_batch;
+  s.global_batch = in.global_batch();
+  s.sequence = parse_json(config.model, "model").value("sequence_length", int64_t{0});
+  s.precision = in.compute_dtype == DType::kF32   ? Precision::kF32
+                : in.compute_dtype == DType::kF16 ? Precision::kF16
+                                                  : Precision::kBF16;
+  s.weight_bytes = bytes(in.compute_dtype);
+  s.gradient_bytes = s.reduce_bytes = bytes(in.gradient_dtype);
+  s.master_bytes = in.separate_masters() ? 4 : 0;
+  s.moment_bytes = 2 * bytes(in.moment_dtype);
+  s.loss_form = LossForm::kFused;
+  s.reduce_each_micro_batch = in.shard.gradients;
+  s.reduce_bucket = in.reduce_bucket;
+  s.gather_bucket = in.gather_bucket;
+  s.prefetch_elements = in.prefetch_elements;
+  s.overlap_gather = s.overlap_reduce = in.overlap;
+  s.arena = s.recompute_needed = true;
+  return s;
+}
+
+}  // namespace vitrine
