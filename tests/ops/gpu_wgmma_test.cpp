@@ -293,11 +293,11 @@ TEST_F(GpuWgmma, LinearAndSwigluAsOneGiveTheBitsOfTheTwo) {
     if (as_one) {
       EXPECT_TRUE(backend.pair("linear", "swiglu")->forward(up, activation));
       EXPECT_TRUE(backend.pair("swiglu", "linear")
-                      ->backward(activation, {&d_gates, 1}, down, {&d_out, 1}, d_down));
+                      ->backward(activation, {&d_gates, 1}, down, {&d_out, 1}, {d_down, 2}));
     } else {
       backend.kernels("linear").forward(up);
       backend.kernels("swiglu").forward(activation);
-      backend.kernels("linear").backward(down, {&d_out, 1}, d_down);
+      backend.kernels("linear").backward(down, {&d_out, 1}, {d_down, 2});
       backend.kernels("swiglu").backward(activation, {&d_hidden, 1}, {&d_gates, 1});
     }
     return std::array{gate_up.values(), h.values(), dw.values(), d_gate_up.values()};
