@@ -9,6 +9,7 @@
 #include "core/philox.h"
 #include "ops/gpu/wgmma_matmul.h"
 #include "ops/gpu/wgmma_swiglu.h"
+#include "ops/op.h"
 #include "support/gpu_fixture.h"
 
 namespace vitrine::test {
