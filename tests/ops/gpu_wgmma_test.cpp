@@ -288,7 +288,8 @@ TEST_F(GpuWgmma, LinearAndSwigluAsOneGiveTheBitsOfTheTwo) {
     const OpCall down{&none, down_in, {}, {}, nullptr};
     const TensorView d_out = view(dy, {m, k}), d_hidden = view(dh, {m, f});
     const GradView d_gates{view(d_gate_up, {m, 2 * f}), false};
-    GradView d_down[] = {{d_hidden, false}, {view(dw, {k, f}, DType::kF32), false}};
+    std::array<GradView, 2> d_down{GradView{d_hidden, false},
+                                   GradView{view(dw, {k, f}, DType::kF32), false}};
     const Backend& backend = gpu_backend();
     if (as_one) {
       d_down[0] = {};
