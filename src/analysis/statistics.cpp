@@ -11,7 +11,9 @@
 namespace vitrine {
 int64_t median(std::vector<int64_t> values) { return sample_quantile(values, 0.5); }
 double median(std::vector<double> values) { return sample_quantile(values, 0.5); }
-int64_t quantile(std::vector<int64_t> values, double share) { return sample_quantile(values, share); }
+int64_t quantile(std::vector<int64_t> values, double share) {
+  return sample_quantile(values, share);
+}
 
 int64_t median_deviation(const std::vector<int64_t>& values) {
   const int64_t middle = median(values);
