@@ -16,6 +16,7 @@
 #define cudaError_t musaError_t
 #define cudaSuccess musaSuccess
 #define cudaErrorMemoryAllocation musaErrorMemoryAllocation
+#define cudaErrorNotReady musaErrorNotReady
 #define cudaErrorNoKernelImageForDevice musaErrorNoKernelImageForDevice
 #define cudaGetErrorName musaGetErrorName
 #define cudaGetErrorString musaGetErrorString
@@ -48,6 +49,7 @@
 #define cudaEventDestroy musaEventDestroy
 #define cudaEventDisableTiming musaEventDisableTiming
 #define cudaEventElapsedTime musaEventElapsedTime
+#define cudaEventQuery musaEventQuery
 #define cudaEventRecord musaEventRecord
 #define cudaEventSynchronize musaEventSynchronize
 

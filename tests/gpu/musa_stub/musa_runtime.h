@@ -42,7 +42,12 @@ float4 make_float4(float, float, float, float);
 extern const uint3 threadIdx, blockIdx;
 extern const dim3 blockDim, gridDim;
 
-enum musaError_t { musaSuccess, musaErrorMemoryAllocation, musaErrorNoKernelImageForDevice };
+enum musaError_t {
+  musaSuccess,
+  musaErrorMemoryAllocation,
+  musaErrorNotReady,
+  musaErrorNoKernelImageForDevice
+};
 enum musaMemcpyKind { musaMemcpyHostToDevice, musaMemcpyDeviceToHost, musaMemcpyDeviceToDevice };
 using musaStream_t = struct MusaStream*;
 using musaEvent_t = struct MusaEvent*;
@@ -71,6 +76,7 @@ musaError_t musaStreamWaitEvent(musaStream_t, musaEvent_t, unsigned = 0);
 musaError_t musaEventCreateWithFlags(musaEvent_t*, unsigned);
 musaError_t musaEventDestroy(musaEvent_t);
 musaError_t musaEventElapsedTime(float*, musaEvent_t, musaEvent_t);
+musaError_t musaEventQuery(musaEvent_t);
 musaError_t musaEventRecord(musaEvent_t, musaStream_t = nullptr);
 musaError_t musaEventSynchronize(musaEvent_t);
 using musaGraph_t = struct MusaGraph*;
