@@ -8,15 +8,18 @@
 
 #include "cli/commands.h"
 #include "cli/terminal.h"
+#include "comm/launcher.h"
 #include "core/error.h"
 
 namespace {
 
-// OpenMP reads its settings when the process starts: compute threads must not spin while they wait,
-// or the communication lanes starve.
-void restart_with_passive_waits(char** argv) {
+// OpenMP reads its settings when the process starts: compute threads must not spin for long while
+// they wait, or the communication lanes starve; but a sleep between two small operations costs more
+// than they do.
+void restart_with_short_waits(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") || std::getenv("VITRINE_RESTARTED")) return;
   setenv("OMP_WAIT_POLICY", "passive", 1);
+  setenv("GOMP_SPINCOUNT", vitrine::kOpenMpSpins, 0);
   setenv("VITRINE_RESTARTED", "1", 1);
   execv("/proc/self/exe", argv);  // on failure the program just goes on
 }
@@ -63,7 +66,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  restart_with_passive_waits(argv);
+  restart_with_short_waits(argv);
   try {
     return run(argc, argv);
   } catch (const vitrine::UsageError& error) {

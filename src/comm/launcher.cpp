@@ -71,6 +71,7 @@ std::map<std::string, std::string> shared_environment(const LaunchOptions& optio
   const int threads = std::max(1, effective_cpus() / options.ranks);
   variables.emplace("OMP_NUM_THREADS", std::to_string(threads));
   variables.emplace("OMP_WAIT_POLICY", "passive");
+  variables.emplace("GOMP_SPINCOUNT", kOpenMpSpins);
   variables["WORLD_SIZE"] = variables["LOCAL_WORLD_SIZE"] = std::to_string(options.ranks);
   variables["MASTER_ADDR"] = "127.0.0.1";
   variables["MASTER_PORT"] = std::to_string(free_port());

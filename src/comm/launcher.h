@@ -42,11 +42,16 @@ struct LaunchResult {
   bool ok() const { return failed_rank < 0 && signal == 0; }
 };
 
+// Of GNU's OpenMP, some 20 to 100 us: a thread that waits for the next operation looks so often
+// before it sleeps.
+inline constexpr const char* kOpenMpSpins = "10000";
+
 // Blocks until every rank has ended. Ranks get RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
 // MASTER_ADDR (127.0.0.1), MASTER_PORT (a free one) and, unless set already, OMP_NUM_THREADS (this
-// process's CPUs shared out) and OMP_WAIT_POLICY=passive. They die with the launcher. Call it from
-// a thread that lives until the end, before other threads exist: SIGINT, SIGTERM and SIGCHLD are
-// blocked in it meanwhile. Throws IoError when a log or the program cannot be opened.
+// process's CPUs shared out) and OMP_WAIT_POLICY=passive with short spins. They die with the
+// launcher. Call it from a thread that lives until the end, before other threads exist: SIGINT,
+// SIGTERM and SIGCHLD are blocked in it meanwhile. Throws IoError when a log or the program cannot
+// be opened.
 LaunchResult launch_ranks(const LaunchOptions& options);
 
 }  // namespace vitrine
