@@ -149,8 +149,12 @@ class GpuDevice : public Device {
   bool passed(const std::shared_ptr<void>& point) override {
     if (!point) return true;
     const cudaError_t code = cudaEventQuery(static_cast<const Event*>(point.get())->get());
-    if (code != cudaErrorNotReady) VITRINE_GPU_CHECK(code);
-    return code == cudaSuccess;
+    if (code == cudaErrorNotReady) {
+      cudaGetLastError();
+      return false;
+    }
+    VITRINE_GPU_CHECK(code);
+    return true;
   }
   std::shared_ptr<void> timed_point() override {
     auto event = std::make_shared<Event>(Event::make(/*timed=*/true));

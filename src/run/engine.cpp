@@ -289,6 +289,12 @@ void Engine::add_gpu_records(RankTimeline& timeline) {
   gpu_trace_.reset();
 }
 
+void Engine::forget_next_batches(const Runner* but_of) {
+  for (auto& variant : variants_) {
+    if (variant->train && variant->train.get() != but_of) variant->train->forget_next();
+  }
+}
+
 StepReport Engine::train_step(const std::function<BatchViews(int)>& batch,
                               int variant,
                               double progress,
@@ -304,6 +310,7 @@ StepReport Engine::train_step(const std::function<BatchViews(int)>& batch,
   input.may_ask_next = next_too;
   input.progress = own_progress;
   Runner& run = runner(variant);
+  forget_next_batches(&run);
   follow_recorder(run);
   return conclude(input, run.step(input));
 }
@@ -329,6 +336,7 @@ double Engine::forward(const BatchViews& batch) {
   if (micro_ == 0) {
     input_ = make_input(0);
     input_.batch = [this](int) { return pending_batch_; };
+    run.forget_next();
     follow_recorder(run);
     run.begin(input_);
   }

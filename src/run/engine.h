@@ -113,6 +113,8 @@ class Engine {
   void check_agreement();
   void follow_recorder(Runner& runner);
   std::string where_not_finite();
+  // Batches that were fetched ahead.
+  void forget_next_batches(const Runner* but_of);
   StepInput make_input(double progress);
   StepReport conclude(const StepInput& input, const StepOutput& output);
   Runner& runner(int variant);

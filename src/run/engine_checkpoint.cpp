@@ -152,6 +152,7 @@ std::string Engine::load(const std::string& path, bool optimizer_state) {
                         std::to_string(batch));
     }
   }
+  forget_next_batches(nullptr);
   const ParameterTable& table = store_->table();
   Device& device = ledger_.device();
   std::vector<std::byte> staged;

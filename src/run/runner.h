@@ -80,6 +80,9 @@ class Runner {
   void run_until(int end_action);
   StepOutput finish();
 
+  // Between steps: the next step's batch, if it is here already, is not used.
+  void forget_next() { next_ = {}, next_of_ = -1; }
+
   // Device work issued from now on is attributed in `trace`; null: not traced.
   void set_gpu_trace(GpuTrace* trace) { gpu_trace_ = trace; }
 

@@ -12,6 +12,23 @@ namespace {
 // A stream of its own, so that copies run beside the kernels.
 constexpr int kUploadLane = static_cast<int>(LaneId::kCount);
 
+// The calling thread issues copies while this lives, then compute again.
+class UploadLane {
+ public:
+  explicit UploadLane(Device& device) : device_(device) { device_.enter_lane(kUploadLane); }
+  ~UploadLane() {
+    try {
+      device_.enter_lane(static_cast<int>(LaneId::kCompute));
+    } catch (const Error&) {  // the device is gone, which the next call tells
+    }
+  }
+  UploadLane(const UploadLane&) = delete;
+  UploadLane& operator=(const UploadLane&) = delete;
+
+ private:
+  Device& device_;
+};
+
 }  // namespace
 
 Runner::BatchCopy Runner::copy_batch(int micro, int32_t lane) {
@@ -30,8 +47,8 @@ Runner::BatchCopy Runner::copy_batch(int micro, int32_t lane) {
     work.name = names_->data;
   }
   const GpuWorkScope scope(gpu_trace_, work);
+  const UploadLane upload(device);  // before `copy`, whose memory goes back in this lane on errors
   BatchCopy copy;
-  device.enter_lane(kUploadLane);
   for (size_t e = 0; e < graph_.edges.size(); ++e) {
     if (graph_.edges[e].producer >= 0) continue;
     const std::string name = graph_.edges[e].name.substr(6);
@@ -43,7 +60,6 @@ Runner::BatchCopy Runner::copy_batch(int micro, int32_t lane) {
     if (value) copy.values.emplace_back(static_cast<int>(e), std::move(value));
   }
   copy.there = device.point();
-  device.enter_lane(static_cast<int>(LaneId::kCompute));
   return copy;
 }
 
@@ -53,7 +69,7 @@ void Runner::load_batch(int micro, int32_t lane) {
   batch_loaded_[m] = true;
   const bool here = micro == 0 && next_of_ == input_.step;
   BatchCopy copy = here ? std::move(next_) : copy_batch(micro, lane);
-  next_ = {}, next_of_ = -1;
+  forget_next();
   execution_.device->after(copy.there);
   for (auto& [edge, value] : copy.values) activations_.set_batch(edge, micro, std::move(value));
 }
@@ -63,8 +79,8 @@ void Runner::load_next(int32_t lane) {
   try {
     next_ = copy_batch(static_cast<int>(strategy_.accumulation), lane);
     next_of_ = input_.step + 1;
-  } catch (const Error&) {  // it comes again, and is told, when the batch is due
-    execution_.device->enter_lane(static_cast<int>(LaneId::kCompute));
+  } catch (...) {
+    // It comes again, and is told, when the batch is due; a lost device at the step's end.
   }
 }
 

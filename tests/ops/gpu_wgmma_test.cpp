@@ -171,6 +171,26 @@ TEST_F(GpuWgmma, ProductsOfSmallIntegersAreExact) {
   // Rows are not in eights where they are no one's contiguous dimension.
   expect_exact({Kind::kForward, 1, 264, 72, DType::kBF16, false, true});
   expect_exact({Kind::kInputGradient, 131, 72, 264, DType::kF32, true, false});
+  // Much to write after little to add: a worker's tiles follow each other at once.
+  expect_exact({Kind::kForward, 4096, 960, 8, DType::kBF16, false, false});
+}
+
+TEST_F(GpuWgmma, RefusesOperandsOf8Bits) {
+  const Array any(DType::kBF16, std::vector<double>(256 * 256));
+  gpu::Gemm gemm{.m = 256,
+                 .n = 256,
+                 .k = 256,
+                 .dtype = DType::kBF16,
+                 .a = {any.data(), 256},
+                 .b = {any.data(), 256, true},
+                 .d = any.data(),
+                 .d_dtype = DType::kBF16,
+                 .d_stride = 256};
+  EXPECT_FALSE(gpu::wgmma_variants(gemm).empty());
+  gemm.a.fp8 = Fp8::kE4M3;
+  EXPECT_TRUE(gpu::wgmma_variants(gemm).empty());
+  gemm.a.fp8 = Fp8::kNone, gemm.b.fp8 = Fp8::kE5M2;
+  EXPECT_TRUE(gpu::wgmma_variants(gemm).empty());
 }
 
 TEST_F(GpuWgmma, NormalValuesAreNearFp64AndTheSameBitsEachTime) {

@@ -4,6 +4,7 @@
 #include <cublasLt.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -297,7 +298,9 @@ void time_again(const Gemm& g, Plan& plan, std::vector<Timed>& finalists, void* 
   }
   for (size_t i = 0; i < finalists.size(); ++i) {
     std::sort(times[i].begin(), times[i].end());
-    finalists[i].milliseconds = times[i][times[i].size() / 2];
+    const bool failed = times[i].front() < 0;
+    finalists[i].milliseconds =
+        failed ? std::numeric_limits<float>::infinity() : times[i][times[i].size() / 2];
   }
 }
 

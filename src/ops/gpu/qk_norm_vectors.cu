@@ -236,7 +236,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
 #pragma unroll
         for (int j = 0; j < kN; ++j) {
           d[0][j] = to_wide(dy[0].v[j]), d[1][j] = to_wide(dy[1].v[j]);
-          if constexpr (kTurned) angles.turn(j, -1, d[0][j], d[1][j]);
+          if constexpr (kTurned) {
+            if (normed) angles.turn(j, -1, d[0][j], d[1][j]);
+          }
         }
         stay_packed(weight[0]);
         stay_packed(weight[1]);

@@ -147,11 +147,12 @@ CUtensorMap tensor_map(
 std::vector<WgmmaVariant> wgmma_variants(const Gemm& g) {
   std::vector<WgmmaVariant> all;
   constexpr int64_t kMost = int64_t{1} << 24;  // counts of tiles and steps stay far inside an int
-  const bool fits =
-      g.dtype == DType::kBF16 && (g.d_dtype == DType::kBF16 || g.d_dtype == DType::kF32) &&
-      !g.scales && std::min({g.m, g.n, g.k}) > 0 && std::max({g.m, g.n, g.k}) <= kMost &&
-      g.n % 8 == 0 && copies_well(g.a.data, g.a.stride) && copies_well(g.b.data, g.b.stride) &&
-      copies_well(g.d, g.d_stride) && copies_well(g.bias, 0);
+  const bool fits = g.a.fp8 == Fp8::kNone && g.b.fp8 == Fp8::kNone && g.dtype == DType::kBF16 &&
+                    (g.d_dtype == DType::kBF16 || g.d_dtype == DType::kF32) && !g.scales &&
+                    std::min({g.m, g.n, g.k}) > 0 && std::max({g.m, g.n, g.k}) <= kMost &&
+                    g.n % 8 == 0 && copies_well(g.a.data, g.a.stride) &&
+                    copies_well(g.b.data, g.b.stride) && copies_well(g.d, g.d_stride) &&
+                    copies_well(g.bias, 0);
   if (!fits || !wgmma_ready()) return all;
   for (const int tile_columns : {256, 192, 128}) {
     if (!compiled(tile_columns, g).kernel) continue;

@@ -210,7 +210,14 @@ __device__ __forceinline__ void write_bf16(
 #pragma unroll
   for (int piece = 0; piece < N / 32; ++piece) {
     const uint32_t box = boxes + piece % 2 * (64 * 64 * 2);
-    if (sends) copies_out_read<1>();
+    if (sends) {
+      // An odd count of pieces begins a tile with the box that was sent last.
+      if (N / 32 % 2 == 1 && piece == 0) {
+        copies_out_read<0>();
+      } else {
+        copies_out_read<1>();
+      }
+    }
     warpgroup_sync(1 + group);
     stage_box(sums, piece * 32, box);
     stores_before_copies();
