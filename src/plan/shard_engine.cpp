@@ -54,11 +54,13 @@ ShardModel engine_model(const ModelShape& shape, const ClusterStrategy& strategy
         in.push_back(slot < 0 ? TensorType{} : block.tape->slots()[static_cast<size_t>(slot)].type);
       }
       const Cost cost = node.op->forward_cost(node.attrs, in);
-      if (cost.matmul) flops += cost.flops;
+      // Backward has two products for one of forward, unless forward does their work too.
+      const bool all_there = node.attrs.integer("gradient_in_forward", 0) != 0;
+      if (cost.matmul) flops += (all_there ? 1 : 3) * cost.flops;
     }
   }
   model.tokens = static_cast<int64_t>(built.model.units_per_sample);
-  model.model_flops = 3 * flops / static_cast<double>(strategy.micro_batch);
+  model.model_flops = flops / static_cast<double>(strategy.micro_batch);
   return model;
 }
 

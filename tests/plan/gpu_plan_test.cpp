@@ -67,6 +67,9 @@ TEST(GpuPlan, IsTheMeasuredMemoryWithinAPercentAndTheStepWithinTen) {
                    std::to_string(p.tokens_per_s / m.tokens_per_s) + " " +
                        std::to_string(ledger / m.peak_gib));
     EXPECT_TRUE(p.fits);
+    // Nothing runs twice but attention's scores.
+    EXPECT_LE(p.mfu, p.hfu);
+    EXPECT_GT(p.mfu, 0.9 * p.hfu);
   }
 }
 
