@@ -47,6 +47,15 @@ TEST_F(GpuKernels, NormRowsOfEveryWidth) {
   }
 }
 
+// From 1 GFLOP on candidates are timed, own kernels among them.
+TEST_F(GpuKernels, ProductsLargeEnoughToBeTimed) {
+  const std::vector<Shape> shapes{{1040, 1024}, {528, 1024}};
+  for (const double fp8 : {0.0, 1.0, 3.0}) {
+    const OpCase c{"linear", fp8 > 0 ? Attrs{{"fp8", fp8}} : Attrs{}, shapes};
+    expect_reference(c, make_inputs(c, DType::kBF16, 15), DType::kBF16);
+  }
+}
+
 TEST_F(GpuKernels, NormGradientsOfMoreRowsThanBlocks) {
   for (const int64_t width : {64, 768}) {
     const OpCase c{
