@@ -84,11 +84,11 @@ void sum_columns(const Wide<T>* partial,
                  Wide<T> scale) {
   const int64_t columns = both ? 2 * width : width;
   if (columns == 0) return;
-  if (blocks <= kFew) {
+  const auto launch = [&](auto kernel, int64_t columns_a_block, int threads) {
     launch_following("sum_columns",
-                     sum_few_kernel<T>,
-                     static_cast<unsigned>((columns + kFewThreads - 1) / kFewThreads),
-                     kFewThreads,
+                     kernel,
+                     static_cast<unsigned>((columns + columns_a_block - 1) / columns_a_block),
+                     threads,
                      partial,
                      blocks,
                      width,
@@ -96,19 +96,12 @@ void sum_columns(const Wide<T>* partial,
                      scale,
                      first,
                      second);
-    return;
+  };
+  if (blocks <= kFew) {
+    launch(sum_few_kernel<T>, kFewThreads, kFewThreads);
+  } else {
+    launch(sum_columns_kernel<T>, kColumns, kColumns * kRows);
   }
-  launch_following("sum_columns",
-                   sum_columns_kernel<T>,
-                   static_cast<unsigned>((columns + kColumns - 1) / kColumns),
-                   kColumns * kRows,
-                   partial,
-                   blocks,
-                   width,
-                   columns,
-                   scale,
-                   first,
-                   second);
 }
 
 #define VITRINE_INSTANCE(T)     \

@@ -12,13 +12,6 @@
 namespace vitrine::gpu {
 namespace {
 
-// Leading dimensions; shape.rows() divides by the last, which may be 0 here.
-int64_t rows_of(const Shape& shape) {
-  int64_t rows = 1;
-  for (int i = 0; i + 1 < shape.rank(); ++i) rows *= shape[i];
-  return rows;
-}
-
 // y = x wᵀ + bias
 void linear_forward(const OpCall& call) {
   if (fp8_linear(call)) return linear_fp8_forward(call);

@@ -17,12 +17,6 @@ bool worth_it(const SwigluProduct& p) {
          kLeastFlops;
 }
 
-int64_t rows_of(const Shape& shape) {
-  int64_t rows = 1;
-  for (int i = 0; i + 1 < shape.rank(); ++i) rows *= shape[i];
-  return rows;
-}
-
 bool all_bf16(std::initializer_list<TensorView> views) {
   for (const TensorView& view : views) {
     if (!view || view.dtype != DType::kBF16) return false;
