@@ -109,10 +109,11 @@ __device__ __forceinline__ void store_once(T* at, const Vec<T, N>& value) {
   }
 }
 
-template <typename W>
+// Over kLanes neighbouring lanes, a power of two; each of them has the sum.
+template <int kLanes = VITRINE_WARP, typename W>
 __device__ __forceinline__ W warp_sum(W x) {
 #pragma unroll
-  for (int offset = VITRINE_WARP / 2; offset > 0; offset /= 2) {
+  for (int offset = kLanes / 2; offset > 0; offset /= 2) {
     x += __shfl_xor_sync(VITRINE_FULL_MASK, x, offset);
   }
   return x;

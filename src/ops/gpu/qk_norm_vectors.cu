@@ -21,15 +21,6 @@ constexpr int kBlocks = 2;  // of a multiprocessor
 constexpr int kHeads = 2;   // of a thread
 constexpr size_t kBlockOverhead = 2048;
 
-template <int kLanes>
-__device__ __forceinline__ float group_sum(float x) {
-#pragma unroll
-  for (int offset = kLanes / 2; offset > 0; offset /= 2) {
-    x += __shfl_xor_sync(VITRINE_FULL_MASK, x, offset);
-  }
-  return x;
-}
-
 // Pairs of neighbouring heads; queries, keys and values each begin with a pair of their own.
 template <typename T>
 __host__ __device__ inline int pairs_of_row(const QkNorm<T>& a) {
@@ -150,7 +141,7 @@ __global__ void __launch_bounds__(kThreads, kTurned ? 3 : 4)
       square += to_wide(x[u][0].v[j]) * to_wide(x[u][0].v[j]);
       square += to_wide(x[u][1].v[j]) * to_wide(x[u][1].v[j]);
     }
-    square = group_sum<kLanes>(square) / static_cast<float>(a.d);
+    square = warp_sum<kLanes>(square) / static_cast<float>(a.d);
     const float rstd = 1 / sqrtf(square + a.eps);
     if (lane == u) own = rstd;
     if (!there || u >= place.heads) continue;
@@ -253,7 +244,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
           gn += product * to_wide(weight[h].v[j]);
         }
       }
-      gn = group_sum<kLanes>(gn) * inverse;
+      gn = warp_sum<kLanes>(gn) * inverse;
       if (!given) continue;
       read_again();
       read();
