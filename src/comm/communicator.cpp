@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "comm/rank_sum.h"
+#include "core/error.h"
 #include "core/format.h"
 
 namespace vitrine {
@@ -19,6 +20,12 @@ std::string Communicator::describe(const std::string& collective) const {
 Buffer Communicator::scratch(const char* holder, size_t bytes) {
   static MemoryLedger nobody;
   return {ledger_ ? *ledger_ : nobody, MemoryCategory::kCommunication, holder, bytes};
+}
+
+void Communicator::gather_shared(size_t /*index*/,
+                                 std::span<std::byte> /*out*/,
+                                 std::span<const int64_t> /*out_bytes*/) {
+  throw ConfigError(describe("gather_shared") + ": nothing was shared");
 }
 
 int64_t reduce_scratch_bytes(std::span<const int64_t> counts, int own, DType dtype) {

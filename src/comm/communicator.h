@@ -65,6 +65,21 @@ class Communicator {
   // In place element-wise int64 sums (exact, so order-free).
   virtual void all_reduce_int64(std::span<int64_t> data);
 
+  // Memory that peers may read and write by themselves, where a communicator can do that; the calls
+  // above do not change. All three are collective over the group.
+  // Bytes of `window` that share() wants for reductions of up to `most_reduced` bytes of `in`.
+  virtual size_t window_bytes(size_t /*most_reduced*/) { return 0; }
+  // Offers this rank's `pieces` to gather_shared(), and `window` to reductions; they must live as
+  // long as calls are made. False: nothing is shared, on any rank.
+  virtual bool share(std::span<const std::span<const std::byte>> /*pieces*/,
+                     std::span<std::byte> /*window*/) {
+    return false;
+  }
+  // After share() was true: all_gather_v of every rank's piece `index`, which may lie in `out`.
+  virtual void gather_shared(size_t index,
+                             std::span<std::byte> out,
+                             std::span<const int64_t> out_bytes);
+
   // Wakes every pending call on every rank it can reach; safe from any thread; nothing works
   // afterwards.
   virtual void abort() noexcept = 0;

@@ -80,6 +80,7 @@ class HostDevice : public Device {
   void enter_lane(int) override {}
   void mark(int) override {}
   void wait(int) override {}
+  void synchronize_lane() override {}
   void synchronize() override {}
 
  private:

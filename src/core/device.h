@@ -63,6 +63,8 @@ class Device {
   // Nanoseconds that the compute lane waited since the last call; known after synchronize(). 0 on
   // the host, which waits in its callers.
   virtual int64_t take_waited_ns() { return 0; }
+  // What was issued so far in the calling thread's lane is done.
+  virtual void synchronize_lane() = 0;
   // Everything issued so far in every lane is done.
   virtual void synchronize() = 0;
 };

@@ -1,5 +1,5 @@
-// Fills, conversions and sums of whole arrays. Bound by memory: bytes of both arrays (the sum:
-// three passes), 16 bytes an access where both ends are aligned.
+// Fills, conversions and sums of whole arrays. Bound by memory: bytes of both arrays (a sum: those of
+// its terms and of itself), 16 bytes an access where all ends are aligned.
 #include "core/error.h"
 #include "gpu/device_kernels.h"
 #include "gpu/runtime.h"
@@ -69,6 +69,30 @@ __global__ void add_kernel(T* sum, const T* term, int64_t vectors, int64_t count
   }
 }
 
+template <typename T>
+__global__ void sum_kernel(T* sum, Terms terms, int64_t vectors, int64_t count) {
+  constexpr int kWidth = 16 / sizeof(T);
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (int64_t i = first; i < vectors; i += stride) {
+    float wide[kWidth] = {};
+    for (int t = 0; t < terms.count; ++t) {
+      const Vec<T, kWidth> term = load<kWidth>(static_cast<const T*>(terms.of[t]) + i * kWidth);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) wide[j] += to_wide(term.v[j]);
+    }
+    Vec<T, kWidth> rounded;
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) rounded.v[j] = from_wide<T>(wide[j]);
+    store(sum + i * kWidth, rounded);
+  }
+  for (int64_t i = vectors * kWidth + first; i < count; i += stride) {
+    float wide = 0;
+    for (int t = 0; t < terms.count; ++t) wide += to_wide(static_cast<const T*>(terms.of[t])[i]);
+    sum[i] = from_wide<T>(wide);
+  }
+}
+
 bool aligned(const void* a, const void* b, size_t bytes) {
   return (reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b)) % bytes == 0;
 }
@@ -120,6 +144,18 @@ void add_array(DType dtype, void* sum, const void* term, int64_t count) {
     add_kernel<<<blocks_for(vectors > 0 ? vectors : count), kThreads, 0, stream()>>>(
         static_cast<T*>(sum), static_cast<const T*>(term), vectors, count);
     VITRINE_GPU_LAUNCHED("add");
+  });
+}
+
+void sum_arrays(DType dtype, void* sum, const Terms& terms, int64_t count) {
+  if (count == 0) return;
+  dispatch_float(dtype, "sum", [&]<typename T>() {
+    bool vector = true;
+    for (int t = 0; t < terms.count; ++t) vector = vector && aligned(sum, terms.of[t], 16);
+    const int64_t vectors = vector ? count / (16 / sizeof(T)) : 0;
+    sum_kernel<<<blocks_for(vectors > 0 ? vectors : count), kThreads, 0, stream()>>>(
+        static_cast<T*>(sum), terms, vectors, count);
+    VITRINE_GPU_LAUNCHED("sum");
   });
 }
 

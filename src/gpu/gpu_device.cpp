@@ -1,6 +1,7 @@
 // One GPU as a device: a stream a lane, an event a mark, and a cache of freed blocks.
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -180,6 +181,10 @@ class GpuDevice : public Device {
     stamps_used_ = 0;
     return static_cast<int64_t>(sum);
   }
+  void synchronize_lane() override {
+    VITRINE_GPU_CHECK(cudaStreamSynchronize(gpu::stream()));
+    gpu::check_faults();
+  }
   void synchronize() override {
     for (const Stream& stream : streams_) VITRINE_GPU_CHECK(cudaStreamSynchronize(stream.get()));
     gpu::check_faults();
@@ -287,6 +292,10 @@ class GpuDevice : public Device {
 }  // namespace
 
 std::string why_no_gpu() {
+  // A stream that waits for another GPU must not share its hardware queue with others; the driver
+  // reads these when it is first used.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
+  setenv("CUDA_DEVICE_MAX_COPY_CONNECTIONS", "32", /*overwrite=*/0);
   int count = 0;
   const cudaError_t code = cudaGetDeviceCount(&count);
   if (code == cudaSuccess && count > 0) return "";

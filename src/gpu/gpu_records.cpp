@@ -154,18 +154,25 @@ class Adder {
     const auto call = calls_.find(record.correlation);
     const int64_t launched = call != calls_.end() ? call->second->start_ns : record.start_ns;
     if (s.step.back() < 0) s.step.back() = value_at(steps_, launched);
-    if (is_communication(kind) && work) {
+    const bool between_gpus = record.name.starts_with("Memcpy PtoP");
+    if ((is_communication(kind) || between_gpus) && work) {
       const auto host = collectives_.find(work->lane);
       if (host != collectives_.end()) s.collective.back() = value_at(host->second, launched);
       s.kind.back() = kind_of(s.collective.back(), kind);
+      // A collective of several copies is counted once.
+      if (between_gpus && s.collective.back() >= 0 && !copied_.insert(s.collective.back()).second)
+        s.collective.back() = -1;
     }
   }
 
-  // NCCL has one kernel for sends and receives; the host knows which it was.
+  // NCCL has one kernel for sends and receives, and copies between GPUs have no name of a
+  // collective; the host knows what it was.
   SpanKind kind_of(int32_t collective, SpanKind otherwise) const {
     if (collective < 0) return otherwise;
     const std::string& name =
         timeline_.strings[timeline_.collectives[static_cast<size_t>(collective)].name];
+    if (name == "all_gather") return SpanKind::kGather;
+    if (name == "reduce_scatter") return SpanKind::kReduce;
     if (name == "send") return SpanKind::kSend;
     if (name == "receive") return SpanKind::kReceive;
     return otherwise;
@@ -217,6 +224,7 @@ class Adder {
   std::map<int32_t, std::vector<HostSpan>> collectives_;  // by lane
   std::unordered_set<uint32_t> launched_;                 // correlations with device work
   std::unordered_map<uint32_t, const GpuRecord*> calls_;  // by correlation
+  std::unordered_set<int32_t> copied_;                    // collectives with a copy so far
   std::map<std::string, int32_t> lanes_;
 };
 

@@ -156,7 +156,9 @@ class Replay {
         const auto element = static_cast<int64_t>(dtype_bytes(dtype));
         const BucketBytes bucket(*graph_.parameters, action.units, ranks_);
         const int64_t own = bucket.part[static_cast<size_t>(own_)];
-        hold(index, MemoryCategory::kCommunication, own * element);
+        const bool in_place = action.units.size() == 1 && strategy_.shard.optimizer &&
+                              (!cut_gradients_ || action.first_micro);
+        if (!in_place) hold(index, MemoryCategory::kCommunication, own * element);
         if (action.units.size() > 1)
           hold(index, MemoryCategory::kCommunication, bucket.total * element);
         hold(index, MemoryCategory::kCommunication, reduce_scratch_bytes(bucket.part, own_, dtype));

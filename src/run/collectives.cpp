@@ -1,6 +1,8 @@
 // Gathering and reducing of units, in buckets laid out rank-major.
 #include "run/collectives.h"
 
+#include <algorithm>
+
 #include "core/device.h"
 #include "core/error.h"
 
@@ -123,6 +125,40 @@ LaneCommunicators::LaneCommunicators(World* world,
   }
 }
 
+void LaneCommunicators::share(const ShardStore& store, const Schedule& schedule) {
+  const size_t parameter = dtype_bytes(store.strategy().compute_dtype);
+  const size_t gradient = dtype_bytes(store.strategy().gradient_dtype);
+  for (auto& [lane, comm] : data_) {
+    std::vector<std::span<const std::byte>> pieces(store.table().units.size());
+    size_t most_reduced = 0;
+    bool used = false;
+    for (const Action& action : schedule.actions) {
+      if (action.lane != lane) continue;
+      const bool gathers =
+          action.kind == ActionKind::kGather || action.kind == ActionKind::kPublish;
+      if (!gathers && action.kind != ActionKind::kReduce) continue;
+      used = true;
+      const BucketLayout layout(store, action.units);
+      if (action.kind == ActionKind::kReduce) {
+        most_reduced = std::max(most_reduced, static_cast<size_t>(layout.total) * gradient);
+        continue;
+      }
+      for (const int u : action.units) {
+        pieces[static_cast<size_t>(u)] = {
+            static_cast<const std::byte*>(store.parameter_shard(u)),
+            static_cast<size_t>(store.shard(u).size()) * parameter};
+      }
+    }
+    if (!used) continue;
+    Buffer window;
+    if (const size_t bytes = comm->window_bytes(most_reduced); bytes > 0)
+      window = Buffer(ledger_, MemoryCategory::kCommunication, "peers' terms", bytes);
+    if (comm->share(pieces, {static_cast<std::byte*>(window.data()), window.bytes()}))
+      shared_.push_back(comm.get());
+    windows_.push_back(std::move(window));
+  }
+}
+
 Communicator& LaneCommunicators::data(LaneId lane) {
   const auto it = data_.find(lane);
   VITRINE_ASSERT(it != data_.end());
@@ -146,6 +182,16 @@ CallTraffic LaneCommunicators::gather_parameters(Communicator& comm,
   traffic.in_elements = layout.part[own];
   traffic.out_elements = layout.total;
   traffic.sent_bytes = static_cast<int64_t>(own_elements * element) * (comm.size() - 1);
+  if (std::find(shared_.begin(), shared_.end(), &comm) != shared_.end()) {
+    for (size_t i = 0; i < units.size(); ++i) {
+      const int64_t all = store.table().units[static_cast<size_t>(units[i])].elements;
+      comm.gather_shared(static_cast<size_t>(units[i]),
+                         {static_cast<std::byte*>(store.full_parameters(units[i])),
+                          static_cast<size_t>(all) * element},
+                         scaled(layout.piece[i], element));
+    }
+    return traffic;
+  }
   const std::vector<int64_t> part_bytes = scaled(layout.part, element);
   if (units.size() == 1) {  // a single unit's pieces are rank-major as they lie
     auto* full = static_cast<std::byte*>(store.full_parameters(units[0]));
@@ -192,7 +238,13 @@ CallTraffic LaneCommunicators::reduce_gradients(Communicator& comm,
   const auto full_of = [&](int u) { return store.full_gradients(u); };
   for (const int u : units) store.settle_gradients(u);
 
-  Buffer staging, sum(ledger_, MemoryCategory::kCommunication, "reduce bucket", own_bytes);
+  const Sharding& shard = store.strategy().shard;
+  // A unit by itself is summed where its sum belongs, if nothing is there that it is added to.
+  const bool in_place =
+      units.size() == 1 && shard.optimizer && (!shard.gradients || first_micro);
+  Buffer staging, sum;
+  if (!in_place)
+    sum = Buffer(ledger_, MemoryCategory::kCommunication, "reduce bucket", own_bytes);
   auto* bucket = static_cast<std::byte*>(full_of(units[0]));
   if (units.size() > 1) {
     staging = Buffer(ledger_,
@@ -202,14 +254,14 @@ CallTraffic LaneCommunicators::reduce_gradients(Communicator& comm,
     bucket = static_cast<std::byte*>(staging.data());
     copy_bucket(layout, store, ledger_.device(), units, element, bucket, true, -1, full_of);
   }
-  comm.reduce_scatter_v(bucket, layout.part, sum.data(), dtype);
+  comm.reduce_scatter_v(
+      bucket, layout.part, in_place ? store.reduced_gradient(units[0]) : sum.data(), dtype);
   CallTraffic traffic;
   traffic.in_elements = layout.total;
   traffic.out_elements = layout.part[own];
   traffic.sent_bytes = (layout.total - layout.part[own]) * static_cast<int64_t>(element);
 
   const auto* piece = static_cast<const std::byte*>(sum.data());
-  const Sharding& shard = store.strategy().shard;
   if (!shard.optimizer) {  // stage 0: everyone gets every sum
     comm.all_gather_v({piece, own_bytes},
                       {bucket, static_cast<size_t>(layout.total) * element},
@@ -221,7 +273,9 @@ CallTraffic LaneCommunicators::reduce_gradients(Communicator& comm,
   }
   for (size_t i = 0; i < units.size(); ++i) {
     const auto bytes = static_cast<size_t>(layout.piece[i][own]) * element;
-    if (shard.gradients) {
+    if (in_place) {
+      store.close_full_gradients(units[i]);
+    } else if (shard.gradients) {
       store.accumulate_shard(units[i], piece, first_micro);
       store.close_full_gradients(units[i]);
     } else {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "core/buffer.h"
 #include "run/shard_store.h"
 #include "schedule/action.h"
 
@@ -39,6 +40,10 @@ class LaneCommunicators {
   World* world() const { return world_; }
   bool alone() const { return world_ == nullptr || world_->size() == 1; }
 
+  // Offers what the schedule's gathers and reductions touch to the peers' copy engines, where they
+  // can use it. Collective; once, before the first step.
+  void share(const ShardStore& store, const Schedule& schedule);
+
   // All-gathers the parameters of the units (one bucket) from every rank's piece into their full
   // buffers.
   CallTraffic gather_parameters(Communicator& comm,
@@ -59,6 +64,8 @@ class LaneCommunicators {
   std::map<LaneId, std::shared_ptr<Communicator>> data_;
   std::shared_ptr<Communicator> control_, totals_;
   std::map<std::pair<int, bool>, std::shared_ptr<Communicator>> pairs_;
+  std::vector<Buffer> windows_;
+  std::vector<Communicator*> shared_;  // those that gather by units' indices
 };
 
 }  // namespace vitrine

@@ -131,6 +131,7 @@ int Engine::add_variant(Model model, const BatchTypes& batch) {
         v.table, options_.strategy, place_, v.schedule.blocks, options_.seed, ledger_);
     comms_ = std::make_unique<LaneCommunicators>(world_, options_.strategy, place_, ledger_);
     check_agreement();
+    comms_->share(*store_, v.schedule);
   }
   return static_cast<int>(variants_.size()) - 1;
 }

@@ -155,6 +155,7 @@ std::string Engine::load(const std::string& path, bool optimizer_state) {
   forget_next_batches(nullptr);
   const ParameterTable& table = store_->table();
   Device& device = ledger_.device();
+  device.synchronize();  // of the last step, updated pieces may still be on their way
   std::vector<std::byte> staged;
   // `fill` writes `bytes` of host memory, which end up at `to`.
   const auto deliver = [&](void* to, int64_t bytes, const auto& fill) {

@@ -63,6 +63,10 @@ Runner::~Runner() {
   }
   changed_.notify_all();
   for (auto& lane : lanes_) lane->thread.join();
+  try {  // what a step leaves behind still uses the store, and peers' memory
+    execution_.device->synchronize();
+  } catch (const Error&) {  // the device is gone
+  }
 }
 
 bool Runner::ready(const Action& action) const {
@@ -205,6 +209,14 @@ StepOutput Runner::finish() {
   for (int i = 0; i < static_cast<int>(schedule_.actions.size()); ++i)
     everything.waits.push_back(i);
   wait_for(everything);
+  // On the device the step ends when all lanes have, but for the publishing of what was updated,
+  // which the next step's forward waits for block by block.
+  for (const auto& lane : lanes_) {
+    if (lane->actions.empty()) continue;
+    const int last = lane->actions.back();
+    if (schedule_.actions[static_cast<size_t>(last)].kind != ActionKind::kPublish)
+      execution_.device->wait(last);
+  }
   const std::shared_ptr<void> end_point = execution_.device->timed_point();
   try {
     load_next(compute_lane_);
@@ -228,7 +240,7 @@ double Runner::local_loss() {
 
 // What the step's work on the device came to.
 void Runner::conclude() {
-  execution_.device->synchronize();
+  execution_.device->synchronize_lane();
   output_.exposed_comm_ns += execution_.device->take_waited_ns();
   if (!comms_.alone()) comms_.world()->check();
   if (!training_) return;

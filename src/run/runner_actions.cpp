@@ -121,6 +121,11 @@ void Runner::bind_ports(int block,
   for (const int e : b.outputs) outputs.push_back(activations_.value(e, micro));
   const auto& uses = graph_.parameters->uses[static_cast<size_t>(block)];
   for (size_t i = 0; i < uses.size(); ++i) {
+    if (const auto published = store_.take_published(uses[i].unit)) {
+      execution_.device->waiting_begins();
+      execution_.device->after(published);
+      execution_.device->waiting_ends();
+    }
     // What backward does not read was not gathered for it, and another lane may be gathering it
     // now.
     const bool read =
@@ -355,6 +360,10 @@ void Runner::perform(const Action& action, int32_t lane) {
         for (const int unit : action.units) store_.open_gathered(unit);
       }
       const CallTraffic traffic = comms_.gather_parameters(comm, store_, action.units);
+      if (action.kind == ActionKind::kPublish) {
+        const std::shared_ptr<void> here = execution_.device->point();
+        for (const int unit : action.units) store_.set_published(unit, here);
+      }
       record_collective(action,
                         SpanKind::kGather,
                         "all_gather",

@@ -2,6 +2,8 @@
 // one store. All arrays are in the memory of the ledger's device.
 #pragma once
 
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/buffer.h"
@@ -61,6 +63,16 @@ class ShardStore {
   void open_gathered(int unit);
   void close_gathered(int unit);
 
+  // The point on a device from which on the others' updated pieces are in the full buffer, for whoever
+  // uses it next: set by the lane that publishes, taken once by the compute lane. Null where there
+  // is nothing to wait for.
+  void set_published(int unit, std::shared_ptr<void> point) {
+    slots_[index(unit)].published = std::move(point);
+  }
+  std::shared_ptr<void> take_published(int unit) {
+    return std::exchange(slots_[index(unit)].published, nullptr);
+  }
+
   // --- gradients ------------------------------------------------------------------------------
   // Where backward of one use writes: over it the first time since the step began (stages 0, 1) or
   // since the unit's last reduction (2, 3), added to it afterwards (accumulation, tied weights).
@@ -93,6 +105,7 @@ class ShardStore {
   struct Slot {
     bool skipped = false;
     Buffer parameters, gathered, gradients, transient, master, exp_avg, exp_avg_sq;
+    std::shared_ptr<void> published;
     std::vector<bool> touched;  // parameters whose full gradient holds a contribution
   };
   static size_t index(int unit) { return static_cast<size_t>(unit); }

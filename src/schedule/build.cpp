@@ -180,12 +180,14 @@ class Builder {
     int start = std::max(interval.first, earliest);
     while (strategy_.overlap && start > earliest) {
       // Starting one position earlier: what is then gathered but not yet used, and what is alive.
-      int64_t in_flight = own, live = own;
+      // What is ahead of it in flight counts, not itself: a unit larger than the limit is fetched
+      // ahead too, as by DeepSpeed.
+      int64_t in_flight = 0, live = own;
       for (size_t k = 0; k < i; ++k) {
         if (intervals_[k].first >= start - 1) in_flight += elements_of(intervals_[k]);
         if (intervals_[k].last >= start - 1) live += elements_of(intervals_[k]);
       }
-      if (in_flight > strategy_.prefetch_elements || live > strategy_.max_live_elements) break;
+      if (in_flight >= strategy_.prefetch_elements || live > strategy_.max_live_elements) break;
       --start;
     }
     interval.start = start;

@@ -290,7 +290,11 @@ class Writer {
     std::string name = names_[spans.name[i]];
     const std::string& plain = timeline_.strings[spans.name[i]];
     const bool set = plain.starts_with("Memset");
-    if (set || plain.starts_with("Memcpy") || plain.starts_with("nccl")) {
+    if (plain.starts_with("Memcpy") && is_communication(spans.kind[i])) {
+      name = quoted(kernel_name(spans.kind[i] == SpanKind::kGather   ? "all_gather"
+                                : spans.kind[i] == SpanKind::kReduce ? "reduce_scatter"
+                                                                     : "send"));
+    } else if (set || plain.starts_with("Memcpy") || plain.starts_with("nccl")) {
       // A GPU's own record, named as Kineto names it.
     } else if (memory) {
       name = quoted((spans.kind[i] == SpanKind::kDisk ? "Memcpy disk (" : "Memcpy (") +

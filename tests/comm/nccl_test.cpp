@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -16,6 +17,7 @@
 #include "comm/launcher.h"
 #include "comm/staged_communicator.h"
 #include "comm/temporary_folder.h"
+#include "core/dtype.h"
 #include "core/error.h"
 #include "gpu/gpu.h"
 
@@ -110,15 +112,129 @@ int lanes(World& world, Device& device) {
   return 0;
 }
 
+// Bytes of device memory filled from the host.
+class Array {
+ public:
+  Array(Device& device, size_t bytes)
+      : device_(device), bytes_(bytes), data_(static_cast<std::byte*>(device.allocate(bytes))) {}
+  std::byte* data() const { return data_; }
+  std::span<std::byte> span() const { return {data_, bytes_}; }
+  void set(const std::vector<float>& values, DType dtype) const {
+    std::vector<std::byte> raw(values.size() * dtype_bytes(dtype));
+    convert(dtype, raw.data(), DType::kF32, values.data(), static_cast<int64_t>(values.size()));
+    device_.upload(data_, raw.data(), raw.size());
+  }
+  std::vector<float> get(size_t count, DType dtype) const {
+    std::vector<std::byte> raw(count * dtype_bytes(dtype));
+    std::vector<float> values(count);
+    device_.download(raw.data(), data_, raw.size());
+    convert(DType::kF32, values.data(), dtype, raw.data(), static_cast<int64_t>(count));
+    return values;
+  }
+
+ private:
+  Device& device_;
+  size_t bytes_;
+  std::byte* data_;
+};
+
+// Element i of rank r's terms: bf16 and f16 hold it, but not every sum of two.
+float term(int rank, size_t i) {
+  return static_cast<float>((static_cast<int>(i % 251) - 125) * (rank + 1)) / 64.0f +
+         (rank == 1 ? 100.0f : 0.0f);
+}
+float rounded(DType dtype, float value) {
+  std::array<std::byte, 4> raw{};
+  convert(dtype, raw.data(), DType::kF32, &value, 1);
+  convert(DType::kF32, &value, dtype, raw.data(), 1);
+  return value;
+}
+
+// Gathers and sums of memory that peers reach themselves, in uneven pieces and several rounds.
+int copies(World& world, Device& device) {
+  const auto group = world.group(everyone(world), "gather");
+  const auto sums = world.group(everyone(world), "reduce");
+  const int ranks = world.size(), own = world.rank();
+  const size_t n = static_cast<size_t>(ranks);
+  const auto rank = static_cast<size_t>(own);
+  // Rank r holds 1000 + 8 r elements of the first piece; of the second nothing but rank 0 does.
+  std::vector<int64_t> bytes, lonely(n, 0);
+  for (size_t r = 0; r < n; ++r) bytes.push_back(static_cast<int64_t>(4 * (1000 + 8 * r)));
+  lonely[0] = 4096;
+  const Array first(device, static_cast<size_t>(bytes[rank])), all(device, 4 * 1100 * n);
+  const Array second(device, 4096), one(device, 4096);
+  const Array window(device, sums->window_bytes(300000));
+  const std::vector<std::span<const std::byte>> pieces = {
+      first.span(), second.span().first(static_cast<size_t>(lonely[rank]))};
+  if (!group->share(pieces, {})) {
+    std::printf("nothing is shared\n");
+    return 0;
+  }
+  if (window.span().empty() || !sums->share({}, window.span())) return 1;
+  for (int round = 0; round < 20; ++round) {
+    std::vector<float> mine(static_cast<size_t>(bytes[rank]) / 4);
+    for (size_t i = 0; i < mine.size(); ++i) mine[i] = term(own, i) + static_cast<float>(round);
+    first.set(mine, DType::kF32);
+    size_t total = 0;
+    for (const int64_t b : bytes) total += static_cast<size_t>(b);
+    group->gather_shared(0, all.span().first(total), bytes);
+    const std::vector<float> got = all.get(total / 4, DType::kF32);
+    size_t at = 0;
+    for (size_t r = 0; r < n; ++r) {
+      for (size_t i = 0; i < static_cast<size_t>(bytes[r]) / 4; ++i, ++at) {
+        if (got[at] == term(static_cast<int>(r), i) + static_cast<float>(round)) continue;
+        std::printf("round %d, rank %zu's element %zu is %g\n", round, r, i, got[at]);
+        return 1;
+      }
+    }
+    if (own == 0) second.set(std::vector<float>(1024, static_cast<float>(round)), DType::kF32);
+    group->gather_shared(1, one.span(), lonely);
+    if (one.get(1024, DType::kF32)[1023] != static_cast<float>(round)) return 1;
+  }
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    // The first fits a round, the last takes many: the window is of 300 000 bytes in all.
+    for (const size_t most : {size_t{8}, size_t{1000}, size_t{1} << 20}) {
+      std::vector<int64_t> counts;
+      for (size_t r = 0; r < n; ++r) counts.push_back(static_cast<int64_t>(most - (r % 2) * (most / 3)));
+      const auto total = static_cast<size_t>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
+      std::vector<float> terms(total);
+      for (size_t i = 0; i < total; ++i) terms[i] = term(own, i);
+      const Array in(device, total * 4), out(device, most * 4);
+      in.set(terms, dtype);
+      sums->reduce_scatter_v(in.data(), counts, out.data(), dtype);
+      const auto mine = static_cast<size_t>(counts[rank]);
+      const std::vector<float> got = out.get(mine, dtype);
+      const auto begin = static_cast<size_t>(
+          std::accumulate(counts.begin(), counts.begin() + own, int64_t{0}));
+      for (size_t i = 0; i < mine; ++i) {
+        float sum = 0;
+        for (int r = 0; r < ranks; ++r) sum += rounded(dtype, term(r, begin + i));
+        if (got[i] == rounded(dtype, sum)) continue;
+        std::printf("%s, element %zu of %zu is %g, not %g\n", dtype_name(dtype), i, mine, got[i], sum);
+        return 1;
+      }
+    }
+  }
+  world.check();
+  std::printf("what is shared is right\n");
+  return 0;
+}
+
 // One rank does not come to the collective in time: it sleeps, dies or aborts.
-int missing(World& world, Device& device, const std::string& how) {
+int missing(World& world, Device& device, const std::string& how, bool shared) {
   const auto group = world.group(everyone(world), "reduce");
   auto* data = static_cast<float*>(device.allocate(kCount * 4));
   device.zero(data, kCount * 4);
+  const Array window(device, shared ? group->window_bytes(kCount * 4) : 0);
+  shared = shared && group->share({}, window.span());
   const auto reduce = [&](int64_t step) {
     world.progress(step, "reduce of body.2");
     group->set_context(step, "reduce of body.2");
-    group->all_reduce(data, kCount, DType::kF32);
+    if (shared) {
+      group->reduce_scatter(data, data, kCount / world.size(), DType::kF32);
+    } else {
+      group->all_reduce(data, kCount, DType::kF32);
+    }
     device.synchronize();
     world.check();
   };
@@ -148,7 +264,9 @@ int run_rank(const std::string& body) {
     device->enter_lane(0);
     if (body == "collectives") return collectives(*world, *device);
     if (body == "lanes") return lanes(*world, *device);
-    return missing(*world, *device, body);
+    if (body == "copies") return copies(*world, *device);
+    const bool shared = body.starts_with("shared ");
+    return missing(*world, *device, shared ? body.substr(7) : body, shared);
   } catch (const std::exception& error) {
     std::printf("error: %s\n", error.what());
     return 1;
@@ -197,29 +315,44 @@ TEST(NcclWorld, TwoLanesRunAtOnceWhateverTheOrderOfTheirCalls) {
   EXPECT_TRUE(ran.result.ok()) << ran.result.summary << "\n" << ran.result.log_tail;
 }
 
+TEST(NcclWorld, SharedMemoryIsGatheredAndSummed) {
+  if (gpus() < 2) GTEST_SKIP() << "needs two GPUs";
+  for (int ranks = 2; ranks <= gpus(); ++ranks) {
+    const Ran ran = run_ranks(ranks, "copies");
+    EXPECT_TRUE(ran.result.ok()) << ran.result.summary << "\n" << ran.result.log_tail;
+    for (const std::string& log : ran.logs)
+      EXPECT_TRUE(contains(log, "what is shared is right")) << log;
+  }
+}
+
 class MissingRank : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(MissingRank, IsNamedByTheOtherInThisAndEveryLaterCall) {
   if (gpus() < 2) GTEST_SKIP() << "needs two GPUs";
   const std::string how = GetParam();
-  const Ran ran = run_ranks(2, how, how == "late" ? 5000 : 30000);
+  const Ran ran = run_ranks(2, how, how.ends_with("late") ? 5000 : 30000);
   EXPECT_FALSE(ran.result.ok());
   const std::string& log = ran.logs[0];
   EXPECT_TRUE(contains(log, "missing 1 after")) << log;
-  if (how == "late") {
-    EXPECT_TRUE(contains(log, "all_reduce (reduce of body.2, step 4, group 'reduce')")) << log;
+  if (how.ends_with("late")) {
+    EXPECT_TRUE(contains(log, "(reduce of body.2, step 4, group 'reduce')")) << log;
     EXPECT_TRUE(contains(log, "rank 1 has not entered reduce of body.2 in step 4")) << log;
   }
-  if (how == "killed") {
+  if (how.ends_with("killed")) {
     EXPECT_TRUE(contains(log, "rank 1 is gone")) << log;
   }
-  if (how == "aborted") {
+  if (how.ends_with("aborted")) {
     EXPECT_TRUE(contains(log, "rank 1 aborted: loss is not a number")) << log;
   }
   EXPECT_TRUE(contains(log, "barrier (")) << log;
 }
 
-INSTANTIATE_TEST_SUITE_P(Nccl, MissingRank, ::testing::Values("late", "killed", "aborted"));
+INSTANTIATE_TEST_SUITE_P(Nccl, MissingRank, ::testing::Values("late",
+                                           "killed",
+                                           "aborted",
+                                           "shared late",
+                                           "shared killed",
+                                           "shared aborted"));
 
 TEST(NcclWorld, SaysWhatIsMissingWithoutAGpu) {
   if (gpus() > 0) GTEST_SKIP() << "this machine has a GPU: what is tested is a machine without";

@@ -51,12 +51,14 @@ void copy_unless_same(void* to, const void* from, size_t bytes, cudaStream_t str
 }  // namespace
 
 NcclCommunicator::NcclCommunicator(ncclComm_t comm,
+                                   std::shared_ptr<Communicator> host,
                                    std::shared_ptr<NcclWatch> watch,
                                    std::vector<int> ranks,
                                    int rank,
                                    std::string name,
                                    std::chrono::milliseconds timeout)
     : comm_(comm),
+      host_(std::move(host)),
       watch_(std::move(watch)),
       ranks_(std::move(ranks)),
       rank_(rank),
@@ -95,6 +97,7 @@ void NcclCommunicator::issue(const char* collective, Call&& call) {
       throw CommError(describe(collective) + ": the communicator was aborted");
     }
     const cudaStream_t stream = gpu::stream();
+    issued_ = collective;
     const ncclResult_t code = call(stream);
     if (code == ncclSuccess) {
       remember(collective, stream);
@@ -153,6 +156,7 @@ std::string NcclCommunicator::look() {
 bool NcclCommunicator::end() noexcept {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return false;
+  if (copies_) copies_->release();
   if (comm_ != nullptr) ncclCommAbort(comm_);
   comm_ = nullptr;
   pending_.clear();
@@ -282,6 +286,9 @@ void NcclCommunicator::barrier() { all_reduce_as("barrier", token_, 1, ncclInt32
 
 void NcclCommunicator::reduce_scatter(void* in, void* out, int64_t count, DType dtype) {
   if (count == 0) return;
+  if (sums_by_copies(dtype)) {
+    return reduce_scatter_v(in, std::vector<int64_t>(ranks_.size(), count), out, dtype);
+  }
   const auto n = static_cast<size_t>(count);
   issue("reduce_scatter", [&](cudaStream_t stream) {
     if (size() == 1) return copy_unless_same(out, in, n * dtype_bytes(dtype), stream), ncclSuccess;
@@ -294,8 +301,11 @@ void NcclCommunicator::reduce_scatter_v(void* in,
                                         void* out,
                                         DType dtype) {
   if (counts.size() != ranks_.size()) check_counts(*this, "reduce_scatter_v", counts, 0);
-  if (all_equal(counts)) return reduce_scatter(in, out, counts[0], dtype);
+  if (!sums_by_copies(dtype) && all_equal(counts))
+    return reduce_scatter(in, out, counts[0], dtype);
   issue("reduce_scatter_v", [&](cudaStream_t stream) {
+    if (sums_by_copies(dtype))
+      return copies_->reduce_scatter(in, counts, out, dtype, stream), ncclSuccess;
     return grouped([&] {
       ncclResult_t code = ncclSuccess;
       const auto* piece = static_cast<const std::byte*>(in);
@@ -326,6 +336,58 @@ void NcclCommunicator::all_reduce(void* data, int64_t count, DType dtype) {
 
 void NcclCommunicator::all_reduce_int64(std::span<int64_t> data) {
   all_reduce_as("all_reduce_int64", data.data(), data.size(), ncclInt64);
+}
+
+PeerCopies* NcclCommunicator::copies() {
+  if (!asked_for_copies_ && size() > 1) {
+    host_->set_context(step_, "the sharing of memory in group '" + name_ + "'");
+    std::unique_ptr<PeerCopies> made =
+        PeerCopies::make(host_, [this](Clock::time_point since) { lose_patience(since); });
+    const std::lock_guard lock(mutex_);
+    copies_ = std::move(made);
+  }
+  asked_for_copies_ = true;
+  return copies_.get();
+}
+
+// A peer's host has not come to the call that is being made.
+void NcclCommunicator::lose_patience(Clock::time_point since) {
+  if (!watch_->failed()) {
+    if (Clock::now() - since <= timeout_) return;
+    watch_->fail_with_suspect(describe(issued_) + ": waited " +
+                              format_ns(static_cast<double>(timeout_.count()) * 1e6) +
+                              " for its peers");
+  }
+  watch_->check(describe(issued_));
+}
+
+size_t NcclCommunicator::window_bytes(size_t most_reduced) {
+  PeerCopies* by_copies = copies();
+  return by_copies && most_reduced > 0 ? by_copies->window_bytes(most_reduced) : 0;
+}
+
+bool NcclCommunicator::share(std::span<const std::span<const std::byte>> pieces,
+                             std::span<std::byte> window) {
+  PeerCopies* by_copies = copies();
+  window_shared_ = false;
+  shared_ = by_copies != nullptr && by_copies->share(pieces, window);
+  window_shared_ = shared_ && !window.empty();
+  return shared_;
+}
+
+void NcclCommunicator::gather_shared(size_t index,
+                                     std::span<std::byte> out,
+                                     std::span<const int64_t> out_bytes) {
+  check_counts(*this, "gather_shared", out_bytes, out.size());
+  if (!shared_) return Communicator::gather_shared(index, out, out_bytes);
+  issue("all_gather", [&](cudaStream_t stream) {
+    return copies_->gather(index, out, out_bytes, stream), ncclSuccess;
+  });
+}
+
+bool NcclCommunicator::sums_by_copies(DType dtype) const {
+  return window_shared_ &&
+         (dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16);
 }
 
 void NcclCommunicator::connect() {

@@ -1,4 +1,5 @@
-// Collectives over one NCCL communicator, issued into the calling thread's stream.
+// Collectives over one NCCL communicator, or by copy engines where peers share memory, issued into
+// the calling thread's stream.
 #pragma once
 
 #include <nccl.h>
@@ -12,6 +13,7 @@
 
 #include "comm/communicator.h"
 #include "comm/nccl/nccl_watch.h"
+#include "comm/nccl/peer_copies.h"
 #include "gpu/runtime.h"
 
 namespace vitrine {
@@ -20,8 +22,10 @@ namespace vitrine {
 // call outside a capture, by which the watch knows how old the oldest unfinished one is.
 class NcclCommunicator : public Communicator, public Watched {
  public:
-  // `comm` is null for a group of one rank, owned otherwise. `ranks` are the group's global ranks.
+  // `comm` is null for a group of one rank, owned otherwise. `host` carries messages of the same
+  // ranks in host memory. `ranks` are the group's global ranks.
   NcclCommunicator(ncclComm_t comm,
+                   std::shared_ptr<Communicator> host,
                    std::shared_ptr<NcclWatch> watch,
                    std::vector<int> ranks,
                    int rank,
@@ -53,6 +57,12 @@ class NcclCommunicator : public Communicator, public Watched {
                     std::span<const int64_t> out_bytes) override;
   void reduce_scatter_v(void* in, std::span<const int64_t> counts, void* out, DType dtype) override;
   void all_reduce_int64(std::span<int64_t> data) override;
+  size_t window_bytes(size_t most_reduced) override;
+  bool share(std::span<const std::span<const std::byte>> pieces,
+             std::span<std::byte> window) override;
+  void gather_shared(size_t index,
+                     std::span<std::byte> out,
+                     std::span<const int64_t> out_bytes) override;
   void abort() noexcept override;
 
   // Makes the connections that later calls use, so that no later call waits for a peer on the host.
@@ -83,7 +93,16 @@ class NcclCommunicator : public Communicator, public Watched {
   std::string error_text(ncclResult_t code) const;
   size_t own() const { return static_cast<size_t>(rank_); }
 
+  // Null where it is not to be had; asked for once.
+  PeerCopies* copies();
+  void lose_patience(Clock::time_point since);
+  bool sums_by_copies(DType dtype) const;
+
   ncclComm_t comm_;
+  const std::shared_ptr<Communicator> host_;
+  std::unique_ptr<PeerCopies> copies_;
+  const char* issued_ = "";  // the collective that is being issued
+  bool asked_for_copies_ = false, shared_ = false, window_shared_ = false;
   const std::shared_ptr<NcclWatch> watch_;
   const std::vector<int> ranks_;
   const int rank_;

@@ -25,9 +25,13 @@ class NcclWorld : public World {
     watch_->check("group '" + name + "'");
     VITRINE_GPU_CHECK(cudaSetDevice(device_));
     ncclComm_t comm = nullptr;
-    if (ranks.size() > 1) comm = initialise(ranks, group_rank, name);
+    std::shared_ptr<Communicator> host;
+    if (ranks.size() > 1) {
+      comm = initialise(ranks, group_rank, name);
+      host = rendezvous_[ranks];
+    }
     const auto made =
-        std::make_shared<NcclCommunicator>(comm, watch_, ranks, group_rank, name, timeout_);
+        std::make_shared<NcclCommunicator>(comm, host, watch_, ranks, group_rank, name, timeout_);
     made->set_context(-1, "the making of the group");
     made->connect();
     made->set_context(-1, "");
