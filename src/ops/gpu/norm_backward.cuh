@@ -9,7 +9,7 @@
 // or 252 MB, 60 us. About 15 operations an element, 12 us. A warp takes a row, or a team of warps a
 // wide one, and brings it into shared memory while the row before it is reduced. Blocks
 // stay: sums of the parameters' gradients are kept in registers over all rows, and each block ends
-// with one row of them (a megabyte in all, in L2), which a second kernel adds in the blocks' order.
+// with one row of them (a megabyte in all, in L2), which a second kernel adds in a fixed order.
 #pragma once
 
 #include <algorithm>
