@@ -144,22 +144,91 @@ TEST_F(GpuKernels, RotaryTurnsInPlaceAndBack) {
   gpu().release(view.data, bytes);
 }
 
-TEST_F(GpuKernels, UnalignedAddressesGiveTheSameValues) {
-  const OpCase c{"swiglu", {}, {{9, 128}}};
-  auto in = make_inputs(c, DType::kBF16, 13);
-  const ForwardResult aligned = run_forward(gpu_backend(), c, in, gpu());
-  const size_t bytes = in[0].view().bytes();
-  auto* x = static_cast<std::byte*>(gpu().allocate(bytes + 2));
-  auto* y = static_cast<std::byte*>(gpu().allocate(bytes / 2 + 2));
-  TensorView x_view = in[0].view(), y_view{y + 2, Shape{9, 64}, DType::kBF16};
-  x_view.data = x + 2;
-  gpu().upload(x_view.data, in[0].view().data, bytes);
-  gpu_backend().kernels("swiglu").forward({&c.attrs, {&x_view, 1}, {&y_view, 1}, {}, nullptr});
-  Tensor got(aligned.out[0].type());
-  gpu().download(got.view().data, y_view.data, bytes / 2);
-  EXPECT_EQ(got.values(), aligned.out[0].values());
-  gpu().release(x, bytes + 2);
-  gpu().release(y, bytes / 2 + 2);
+// Forward and backward, with gradients written over and added to, of operands that no 16-byte
+// access fits.
+TEST_F(GpuKernels, UnalignedAddressesGiveWhatTheReferenceGives) {
+  const Shape z{2, 5, 18, 16}, x{9, 18, 16}, channel{16};
+  for (const OpCase& c : {OpCase{"swiglu", {}, {{9, 128}}},
+                          OpCase{"layer_norm", {{"eps", 1e-5}}, {x, channel, channel}},
+                          OpCase{"add_broadcast", {{"dims", 0b1100}}, {z, {18, 16}}},
+                          OpCase{"add_broadcast", {{"dims", 0b1011}}, {z, {2, 5, 16}}},
+                          OpCase{"gated_sigmoid", {}, {z, channel, channel}},
+                          OpCase{"frame_difference", {}, {z}},
+                          OpCase{"shift_window", {}, {z, z}},
+                          OpCase{"prepend_token", {}, {x, channel}},
+                          OpCase{"take_token", {{"index", 3}}, {x}},
+                          OpCase{"mean_pool", {}, {x}}}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      SCOPED_TRACE(c.label() + " " + dtype_name(dtype));
+      auto in = make_inputs(c, dtype, 16);
+      BackwardOptions options;
+      options.offset_bytes = 4;
+      const ForwardResult expected = run_forward(reference_backend(), c, in);
+      const ForwardResult got = run_forward(gpu_backend(), c, in, gpu(), options.offset_bytes);
+      expect_near(c, got.out, expected.out, gpu_row(dtype), "out");
+      auto dout = output_gradients(expected);
+      for (const Tensor& tensor : in) {
+        options.initial.push_back(random_values(tensor.type().shape.elements(), 9));
+      }
+      for (const bool accumulate : {false, true}) {
+        options.accumulate = accumulate;
+        expect_near(c,
+                    run_backward(gpu_backend(), c, in, got, dout, options, gpu()),
+                    run_backward(reference_backend(), c, in, expected, dout, options),
+                    gpu_row(dtype),
+                    "din");
+      }
+    }
+  }
+}
+
+// Sums over rows: in one launch by blocks of 32 and of 8 vectors and by large blocks, in chunks of
+// many and of few columns, and with rows left over in each.
+TEST_F(GpuKernels, SumsOverRowsHoweverTheyAreCut) {
+  const OpCase cases[] = {
+      {"mean_pool", {}, {{96, 33, 512}}},
+      {"mean_pool", {}, {{96, 35, 1032}}},
+      {"add_broadcast", {{"dims", 0b1100}}, {{3, 43, 24, 512}, {24, 512}}},
+      {"add_broadcast", {{"dims", 0b1010}}, {{19, 6, 27, 512}, {6, 512}}},
+      {"add_broadcast", {{"dims", 0b1000}}, {{7, 3, 41, 264}, {264}}},
+      {"add_broadcast", {{"dims", 0b0101}}, {{3, 5, 7, 300}, {3, 7}}},
+      {"gated_sigmoid", {}, {{5003, 520}, {520}, {520}}},
+      {"gated_sigmoid", {}, {{20011, 24}, {24}, {24}}},
+      {"gated_sigmoid", {}, {{90, 25000}, {25000}, {25000}}},
+      {"gated_sigmoid", {}, {{1009, 7}, {7}, {7}}},
+      {"linear", {}, {{5003, 16}, {264, 16}, {264}}},
+      {"linear", {}, {{3001, 16}, {40, 16}, {40}}},
+  };
+  for (const OpCase& c : cases) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      expect_reference(c, make_inputs(c, dtype, 17), dtype);
+    }
+  }
+}
+
+TEST_F(GpuKernels, FramesInRunsOfEveryLength) {
+  for (const int64_t time : {1, 2, 4, 5, 8, 11}) {
+    for (const int64_t width : {16, 17}) {
+      const OpCase c{"frame_difference", {}, {{3, time, 6, width}}};
+      for (const DType dtype : {DType::kF32, DType::kBF16}) {
+        expect_reference(c, make_inputs(c, dtype, 18), dtype);
+      }
+    }
+  }
+}
+
+// Enough tokens that one kernel makes both gradients, more sequences than a block adds at once.
+TEST_F(GpuKernels, TokensOfManySequences) {
+  for (const int64_t width : {16, 72, 33}) {
+    for (const int64_t batch : {1, 31, 261}) {
+      const OpCase c{"prepend_token", {}, {{batch, 19, width}, {width}}};
+      const OpCase mean{"mean_pool", {}, {{batch, 19, width}}};
+      for (const DType dtype : {DType::kF32, DType::kBF16}) {
+        expect_reference(c, make_inputs(c, dtype, 19), dtype);
+        expect_reference(mean, make_inputs(mean, dtype, 20), dtype);
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -18,15 +18,16 @@ void* aligned(std::vector<unsigned char>& bytes) {
 // Host tensors as a device sees them for one call, in place on the host itself.
 class Mirror {
  public:
-  explicit Mirror(Device& device) : device_(device) {}
+  Mirror(Device& device, size_t offset) : device_(device), offset_(offset) {}
   ~Mirror() {
-    for (const Copy& copy : copies_) device_.release(copy.there, copy.bytes);
+    for (const Copy& copy : copies_) device_.release(copy.block, copy.bytes + kMostOffset);
   }
   TensorView view(Tensor& tensor) {
     TensorView view = tensor.view();
     if (device_.is_host() || !view) return view;
     const size_t bytes = std::max<size_t>(1, view.bytes());
-    copies_.push_back({view.data, device_.allocate(bytes), bytes});
+    auto* block = static_cast<char*>(device_.allocate(bytes + kMostOffset));
+    copies_.push_back({view.data, block, block + offset_, bytes});
     device_.upload(copies_.back().there, view.data, view.bytes());
     view.data = copies_.back().there;
     return view;
@@ -37,12 +38,14 @@ class Mirror {
   }
 
  private:
+  static constexpr size_t kMostOffset = 64;
+
   struct Copy {
-    void* here;
-    void* there;
+    void *here, *block, *there;
     size_t bytes;
   };
   Device& device_;
+  size_t offset_;
   std::vector<Copy> copies_;
 };
 
@@ -112,8 +115,9 @@ std::vector<Tensor> make_inputs(const OpCase& c, DType dtype, uint64_t seed) {
 ForwardResult run_forward(const Backend& backend,
                           const OpCase& c,
                           std::vector<Tensor>& in,
-                          Device& device) {
-  Mirror mirror(device);
+                          Device& device,
+                          size_t offset_bytes) {
+  Mirror mirror(device, offset_bytes);
   std::vector<TensorType> types;
   std::vector<TensorView> in_views, out_views, saved_views;
   for (Tensor& tensor : in) {
@@ -140,7 +144,7 @@ std::vector<Tensor> run_backward(const Backend& backend,
                                  std::vector<Tensor>& dout,
                                  const BackwardOptions& options,
                                  Device& device) {
-  Mirror mirror(device);
+  Mirror mirror(device, options.offset_bytes);
   const OpDef& op = find_op(c.op);
   std::vector<TensorType> types;
   std::vector<TensorView> in_views, out_views, saved_views, dout_views;

@@ -39,11 +39,13 @@ struct ForwardResult {
   std::vector<Tensor> out, saved;
 };
 // On a device other than the host, operands are copied there and results back; the workspace and
-// what is not yet written is filled with NaN there too.
+// what is not yet written is filled with NaN there too. `offset_bytes`, at most 64: how far
+// operands there lie from an aligned address.
 ForwardResult run_forward(const Backend& backend,
                           const OpCase& c,
                           std::vector<Tensor>& in,
-                          Device& device = host_device());
+                          Device& device = host_device(),
+                          size_t offset_bytes = 0);
 
 struct BackwardOptions {
   bool accumulate = false;
@@ -51,6 +53,7 @@ struct BackwardOptions {
   uint32_t din_mask = ~0u;                   // gradients wanted, of those that can be
   bool f32_parameters = false;               // gradients in f32 whatever the inputs' dtype
   std::vector<std::vector<double>> initial;  // what accumulated gradients start from
+  size_t offset_bytes = 0;                   // as for run_forward
 };
 // One tensor for each input; empty where there is no gradient.
 std::vector<Tensor> run_backward(const Backend& backend,

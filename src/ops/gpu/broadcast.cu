@@ -112,25 +112,24 @@ struct GatedForward {
   T* y;
   Divisor channels;
 
+  // Gain and offset come from the nearest cache, so that registers are left for z in flight.
   template <int N>
-  struct State {
-    Vec<T, N> z, gain, offset;
-  };
+  using State = Vec<T, N>;
   template <int N>
   __device__ __forceinline__ State<N> load(int64_t at) const {
-    const int64_t c = at - quotient(at, channels) * channels.value;
-    return {gpu::load<N>(z + at), gpu::load<N>(gain + c), gpu::load<N>(offset + c)};
+    return gpu::load<N>(z + at);
   }
   template <int N>
   __device__ __forceinline__ void finish(int64_t at, State<N> state) const {
     using W = Wide<T>;
+    const int64_t c = at - quotient(at, channels) * channels.value;
+    const Vec<T, N> gains = gpu::load<N>(gain + c), offsets = gpu::load<N>(offset + c);
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      const W gate =
-          to_wide(state.gain.v[j]) * (to_wide(state.z.v[j]) - W(0.5)) + to_wide(state.offset.v[j]);
-      state.z.v[j] = from_wide<T>(sigmoid<T>(gate));
+      const W gate = to_wide(gains.v[j]) * (to_wide(state.v[j]) - W(0.5)) + to_wide(offsets.v[j]);
+      state.v[j] = from_wide<T>(sigmoid<T>(gate));
     }
-    store(y + at, state.z);
+    store(y + at, state);
   }
 };
 
@@ -165,9 +164,12 @@ struct GatedBackward {
   template <int N>
   __device__ __forceinline__ void finish(int64_t at,
                                          int64_t channel,
-                                         const State<N>& state,
+                                         State<N>& state,
                                          Wide<T> (&sums)[2][N]) const {
     using W = Wide<T>;
+    stay_packed(state.z);
+    stay_packed(state.y);
+    stay_packed(state.dy);
     const Vec<T, N> gains = gpu::load<N>(gain + channel);
     W values[N];
 #pragma unroll

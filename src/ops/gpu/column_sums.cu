@@ -9,8 +9,9 @@
 namespace vitrine::gpu {
 namespace {
 
-constexpr int kColumns = 32, kRows = 8;
-constexpr int kFew = 32;  // rows
+constexpr int kColumns = 32, kRows = 32;
+constexpr int kAtOnce = 9;  // of 264 rows by 32 warps
+constexpr int kFew = 32;    // rows
 constexpr int kFewThreads = 128;
 
 // Column `own` of all: the first `width` belong to one gradient, the next to the other.
@@ -38,6 +39,7 @@ __global__ void __launch_bounds__(kFewThreads) sum_few_kernel(const Wide<T>* par
                                                               GradientTo<T> second) {
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kFewThreads + threadIdx.x;
   wait_for_previous();
+  let_next_begin();
   if (column >= columns) return;
   Wide<T> sum = 0;
 #pragma unroll 8
@@ -59,8 +61,9 @@ __global__ void __launch_bounds__(kColumns* kRows) sum_columns_kernel(const Wide
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kColumns + x;
   W sum = 0;
   wait_for_previous();
+  let_next_begin();
   if (column < columns) {
-#pragma unroll 16
+#pragma unroll kAtOnce
     for (int64_t b = y; b < blocks; b += kRows) sum += partial[b * columns + column];
   }
   part[y][x] = sum;

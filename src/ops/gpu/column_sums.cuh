@@ -1,4 +1,4 @@
-// The second stage of gradients of parameters: partial sums of blocks, added in the blocks' order.
+// The second stage of gradients of parameters: partial sums of blocks, added in a fixed order.
 #pragma once
 
 #include "ops/gpu/elementwise.cuh"

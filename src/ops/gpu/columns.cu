@@ -5,85 +5,24 @@
 
 #include "gpu/runtime.h"
 #include "gpu/vector.cuh"
-#include "ops/gpu/column_sums.cuh"
 #include "ops/gpu/columns.h"
+#include "ops/gpu/reduce.cuh"
 
 namespace vitrine::gpu {
 namespace {
-
-constexpr int kWarps = 8;
-constexpr int kUnroll = 4;
 
 bool aligned(const void* data, size_t bytes) {
   return reinterpret_cast<uintptr_t>(data) % bytes == 0;
 }
 
-// Groups of rows, so that there are about eight blocks a multiprocessor; each group has work for
-// every warp.
-int64_t row_groups(DType dtype, int64_t rows, int64_t width) {
-  const int64_t columns_a_block = 32 * (16 / static_cast<int64_t>(dtype_bytes(dtype)));
-  const int64_t blocks_across =
-      std::max<int64_t>(1, (width + columns_a_block - 1) / columns_a_block);
-  const int64_t wanted =
-      (int64_t{limits().multiprocessors} * 8 + blocks_across - 1) / blocks_across;
-  const int64_t most = std::max<int64_t>(1, rows / (kWarps * kUnroll));
-  return std::clamp<int64_t>(wanted, 1, std::min<int64_t>(most, 1024));
-}
-
-// A block sums a group of rows over 32 * N columns; warp w takes rows w, w + 8, ... of the group.
-template <typename T, int N>
-__global__ void __launch_bounds__(kWarps * 32) column_partials_kernel(
-    const T* dy, int64_t rows, int64_t width, int64_t rows_a_group, Wide<T>* partials) {
-  using W = Wide<T>;
-  __shared__ W shared[kWarps][32 * N];
-  const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
-  const int64_t column = (static_cast<int64_t>(blockIdx.x) * 32 + lane) * N;
-  const int64_t begin = static_cast<int64_t>(blockIdx.y) * rows_a_group;
-  const int64_t end = begin + rows_a_group < rows ? begin + rows_a_group : rows;
-  W sum[N] = {};
-  if (column < width) {
-    int64_t row = begin + warp;
-    for (; row + (kUnroll - 1) * kWarps < end; row += kUnroll * kWarps) {
-      Vec<T, N> in[kUnroll];
-#pragma unroll
-      for (int u = 0; u < kUnroll; ++u) in[u] = load<N>(dy + (row + u * kWarps) * width + column);
-#pragma unroll
-      for (int u = 0; u < kUnroll; ++u) {
-#pragma unroll
-        for (int j = 0; j < N; ++j) sum[j] += to_wide(in[u].v[j]);
-      }
-    }
-    for (; row < end; row += kWarps) {
-      const Vec<T, N> in = load<N>(dy + row * width + column);
-#pragma unroll
-      for (int j = 0; j < N; ++j) sum[j] += to_wide(in.v[j]);
-    }
-  }
-#pragma unroll
-  for (int j = 0; j < N; ++j) shared[warp][lane + 32 * j] = sum[j];
-  __syncthreads();
-  for (int c = warp * 32 + lane; c < 32 * N; c += kWarps * 32) {
-    const int owner = c % 32, j = c / 32;
-    const int64_t place = (static_cast<int64_t>(blockIdx.x) * 32 + owner) * N + j;
-    if (place >= width) continue;
-    W total = 0;
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) total += shared[w][c];
-    partials[static_cast<int64_t>(blockIdx.y) * width + place] = total;
-  }
-}
-
-template <typename T, int N>
-void partial_sums(
-    const TensorView& dy, int64_t rows, int64_t width, int64_t groups, Wide<T>* partials) {
-  const dim3 grid(static_cast<unsigned>((width + 32 * N - 1) / (32 * N)),
-                  static_cast<unsigned>(groups));
-  // Whole rounds of a block, so that all loads go out in groups; the last groups may have no rows.
-  constexpr int64_t kRound = kWarps * kUnroll;
-  const int64_t rows_a_group = ((rows + groups - 1) / groups + kRound - 1) / kRound * kRound;
-  column_partials_kernel<T, N>
-      <<<grid, dim3(32, kWarps), 0, stream()>>>(dy.as<T>(), rows, width, rows_a_group, partials);
-  VITRINE_GPU_LAUNCHED("column_sum partials");
+// Of [rows, width].
+ReduceShape columns_of(int64_t rows, int64_t width) {
+  ReduceShape shape;
+  shape.kept[2] = width;
+  shape.kept_stride[2] = 1;
+  shape.summed[2] = rows;
+  shape.summed_stride[2] = width;
+  return shape;
 }
 
 template <typename T>
@@ -139,25 +78,24 @@ void store_scaled_typed(const GradView& gradient, const void* source, const void
 }  // namespace
 
 size_t column_sum_scratch(DType dtype, int64_t rows, int64_t width) {
-  const size_t wide = dtype == DType::kF64 ? 8 : 4;
-  return static_cast<size_t>(row_groups(dtype, rows, width) * width) * wide;
+  size_t bytes = 0;
+  dispatch_float(dtype, "column sum", [&]<typename T>() {
+    bytes = reduce_scratch<T, 1>(columns_of(rows, width));
+  });
+  return bytes;
 }
 
 void column_sum(
     const TensorView& dy, int64_t rows, int64_t width, const GradView& gradient, void* scratch) {
-  if (width == 0) return;
-  const int64_t groups = row_groups(dy.dtype, rows, width);
   dispatch_float(dy.dtype, "column sum", [&]<typename T>() {
-    using W = Wide<T>;
-    constexpr int kWide = 16 / sizeof(T);
-    W* partials = static_cast<W*>(scratch);
-    if (width % kWide == 0 && aligned(dy.data, 16)) {
-      partial_sums<T, kWide>(dy, rows, width, groups, partials);
-    } else {
-      partial_sums<T, 1>(dy, rows, width, groups, partials);
-    }
-    sum_columns<T>(
-        partials, groups, width, gradient_to<T>(gradient, dy.dtype, "column sum"), {}, false);
+    const SumAndCopy<T> f{dy.as<const T>(), {}};
+    reduce<T, 1>(f,
+                 columns_of(rows, width),
+                 aligned_to(16, {f.g}),
+                 1,
+                 {gradient_to<T>(gradient, dy.dtype, "column sum")},
+                 "column sum",
+                 scratch);
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include <type_traits>
 
+#include "gpu/following.cuh"
 #include "gpu/vector.cuh"
 #include "ops/gpu/gradient.h"
 
@@ -23,29 +24,33 @@ __device__ __forceinline__ int64_t quotient(int64_t n, int64_t d) {
   return n / d;
 }
 
-// A divisor known at launch: a multiplication and a shift for numbers below 2^31 (Granlund and
-// Montgomery, "Division by invariant integers using multiplication", PLDI 1994).
+// A divisor known at launch: a multiplication and a shift (Granlund and Montgomery, "Division by
+// invariant integers using multiplication", PLDI 1994), in 32 bits for numbers below 2^31. None of
+// it is a call, which would cost kernels the registers that loads in flight need.
 struct Divisor {
   int64_t value = 1;
+  uint64_t wide_magic = 1;
   uint32_t magic = 1;
   int shift = 0;
 
   Divisor() = default;
   Divisor(int64_t d) : value(d) {
-    if (d < 1) return;   // sizes of nothing, by which nothing is divided
-    if (d >> 31 != 0) {  // of numbers that are all smaller
-      magic = 0, shift = 31;
-      return;
-    }
-    while ((int64_t{1} << shift) < d) ++shift;
-    magic = static_cast<uint32_t>(
-        (((uint64_t{1} << shift) - static_cast<uint64_t>(d)) << 32) / static_cast<uint64_t>(d) + 1);
+    if (d < 1) return;  // sizes of nothing, by which nothing is divided
+    __extension__ using Twice = unsigned __int128;
+    const auto divisor = static_cast<uint64_t>(d);
+    while ((uint64_t{1} << shift) < divisor) ++shift;
+    const uint64_t over = (uint64_t{1} << shift) - divisor;
+    wide_magic = static_cast<uint64_t>((static_cast<Twice>(over) << 64) / divisor) + 1;
+    if (shift < 32) magic = static_cast<uint32_t>((over << 32) / divisor) + 1;
   }
 };
 __device__ __forceinline__ int64_t quotient(int64_t n, const Divisor& d) {
-  if (n >> 31 != 0) return n / d.value;
-  const auto small = static_cast<uint32_t>(n);
-  return (__umulhi(small, d.magic) + small) >> d.shift;
+  const auto whole = static_cast<uint64_t>(n);
+  if (whole >> 31 != 0) {
+    return static_cast<int64_t>((__umul64hi(whole, d.wide_magic) + whole) >> d.shift);
+  }
+  const auto small = static_cast<uint32_t>(whole);
+  return d.shift < 32 ? (__umulhi(small, d.magic) + small) >> d.shift : 0;
 }
 
 // Destination of a gradient of values of type T; null data: not wanted.
@@ -80,6 +85,18 @@ struct GradientTo {
     }
     put_as<T, N>(at, values);
   }
+  // The same of values that are T already.
+  template <int N>
+  __device__ __forceinline__ void put(int64_t at, const Vec<T, N>& packed) const {
+    if (!data) return;
+    if (!accumulate && (std::is_same_v<T, float> || !f32)) {
+      return store(static_cast<T*>(data) + at, packed);
+    }
+    Wide<T> values[N];
+#pragma unroll
+    for (int j = 0; j < N; ++j) values[j] = to_wide(packed.v[j]);
+    put(at, values);
+  }
 };
 
 // Throws ConfigError unless the gradient's dtype is f32 or `dtype`, that of the values.
@@ -108,11 +125,13 @@ __global__ void __launch_bounds__(kMapThreads)
   const int64_t first =
       static_cast<int64_t>(blockIdx.x) * (kMapThreads * kMapInFlight) + threadIdx.x;
   typename F::template State<N> state[kMapInFlight];
+  wait_for_previous();
 #pragma unroll
   for (int u = 0; u < kMapInFlight; ++u) {
     const int64_t i = first + u * kMapThreads;
     if (i < vectors) state[u] = f.template load<N>(i * N);
   }
+  let_next_begin();
 #pragma unroll
   for (int u = 0; u < kMapInFlight; ++u) {
     const int64_t i = first + u * kMapThreads;
@@ -131,13 +150,12 @@ void map_elements(const F& f, int64_t count, bool wide, const char* op) {
   const int64_t vectors = wide ? count / kVector<T> : count;
   constexpr int64_t kBlock = kMapThreads * kMapInFlight;
   const int64_t blocks = vectors == 0 ? 1 : (vectors + kBlock - 1) / kBlock;
-  const dim3 grid(static_cast<unsigned>(blocks));
+  const FollowingLaunch launch{op, static_cast<unsigned>(blocks), kMapThreads};
   if (wide) {
-    map_kernel<kVector<T>><<<grid, kMapThreads, 0, stream()>>>(f, vectors, count);
+    launch_following(launch, map_kernel<kVector<T>, F>, f, vectors, count);
   } else {
-    map_kernel<1><<<grid, kMapThreads, 0, stream()>>>(f, vectors, count);
+    launch_following(launch, map_kernel<1, F>, f, vectors, count);
   }
-  check(cudaGetLastError(), op, __FILE__, __LINE__);
 }
 
 // gradient[k] (=|+=) factor * dy, for up to two destinations in one pass.

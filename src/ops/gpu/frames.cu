@@ -1,30 +1,43 @@
-// frame_difference and mean_pool. Bound by memory: frame_difference reads z (the frame before comes
-// from the L2 cache) and writes twice as much, backward the reverse; mean_pool reads x. At
-// [16, 16, 64, 512] bf16: 50 MB (12 us at 4.17 TB/s) and 17 MB (4 us).
-#include "ops/gpu/layout.h"
-#include "ops/gpu/reduce.cuh"
+// frame_difference. Bound by memory: z is read once and twice as much written, backward the
+// reverse: 50 MB at [16, 16, 64, 512] bf16, 12 us at 4.17 TB/s. A thread takes the same place in a
+// few frames in a row, so that each frame but the first of them comes from memory, and from the
+// cache, once.
+#include "ops/gpu/elementwise.cuh"
 #include "ops/gpu/rows.h"
 
 namespace vitrine::gpu {
 namespace {
 
-// Which frame an element of z[B, T, S, C] is in.
-struct FrameShape {
-  Divisor time, tokens, channels;
+constexpr int kThreads = 256;
+constexpr int kFrames = 4;  // in a row that a thread takes
 
-  explicit FrameShape(const Shape& z) : time(z[1]), tokens(z[2]), channels(z[3]) {}
-  struct Place {
-    int64_t row, frame;
+// z[B, T, S, C] as threads take it: `places` vectors of a frame, `chunks` runs of kFrames frames.
+struct Frames {
+  Divisor places, chunks, channels;  // vectors of S C and of C
+  int64_t threads = 0, time = 0;
+
+  Frames(const Shape& z, int vector)
+      : places(z[2] * z[3] / vector),
+        chunks((z[1] + kFrames - 1) / kFrames),
+        channels(z[3] / vector),
+        threads(z[0] * chunks.value * places.value),
+        time(z[1]) {}
+
+  // Of a thread: its first frame, how many there are, and where that vector lies in z and in
+  // y[B, T, S, 2 C], in vectors.
+  struct Run {
+    int64_t first, count, in_z, in_y;
   };
-  __device__ __forceinline__ Place at(int64_t i) const {
-    const int64_t row = quotient(i, channels), frame = quotient(row, tokens);
-    return {row, frame - quotient(frame, time) * time.value};
+  __device__ __forceinline__ Run run(int64_t i) const {
+    const int64_t run = quotient(i, places), place = i - run * places.value;
+    const int64_t batch = quotient(run, chunks), first = (run - batch * chunks.value) * kFrames;
+    const int64_t frame = batch * time + first;
+    const int64_t token = quotient(place, channels);
+    return {first,
+            min(time - first, static_cast<int64_t>(kFrames)),
+            frame * places.value + place,
+            2 * frame * places.value + place + token * channels.value};
   }
-};
-
-template <typename T, int N>
-struct TwoFrames {
-  Vec<T, N> own, other;
 };
 
 template <typename T, int N>
@@ -35,74 +48,102 @@ __device__ __forceinline__ Vec<T, N> no_values() {
   return zeros;
 }
 
-template <typename T>
-struct DifferenceForward {
-  const T* z;
-  T* y;
-  FrameShape shape;
-
-  // Elements of z and those one frame before; at the first frame the same ones.
-  template <int N>
-  using State = TwoFrames<T, N>;
-  template <int N>
-  __device__ __forceinline__ State<N> load(int64_t at) const {
-    const int64_t back = shape.at(at).frame == 0 ? 0 : shape.tokens.value * shape.channels.value;
-    return {gpu::load<N>(z + at), gpu::load<N>(z + at - back)};
+// y = [z ; z - the frame before], the difference of the first frame 0.
+template <typename T, int N>
+__global__ void __launch_bounds__(kThreads, 4)
+    difference_kernel(const T* z, T* y, const Frames frames) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  wait_for_previous();
+  if (i >= frames.threads) return;
+  const auto [first, count, in_z, in_y] = frames.run(i);
+  const int64_t frame = frames.places.value * N;  // elements
+  const T* from = z + in_z * N;
+  // Of the frame before the run's first, and of the run.
+  Vec<T, N> values[kFrames + 1];
+#pragma unroll
+  for (int t = 0; t < kFrames; ++t) {
+    if (t < count) values[t + 1] = load<N>(from + t * frame);
   }
-  template <int N>
-  __device__ __forceinline__ void finish(int64_t at, State<N> state) const {
-    const auto [row, frame] = shape.at(at);
-    T* to = y + at + row * shape.channels.value;
-    store(to, state.own);
+  values[0] = first > 0 ? load<N>(from - frame) : values[1];
+  let_next_begin();
+  T* to = y + in_y * N;
+#pragma unroll
+  for (int t = 0; t < kFrames; ++t) {
+    if (t >= count) break;
+    store(to + 2 * t * frame, values[t + 1]);
+    Vec<T, N> difference;
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      const Wide<T> difference = to_wide(state.own.v[j]) - to_wide(state.other.v[j]);
-      state.other.v[j] = from_wide<T>(frame == 0 ? Wide<T>(0) : difference);
+      const Wide<T> own = to_wide(values[t + 1].v[j]) - to_wide(values[t].v[j]);
+      difference.v[j] = from_wide<T>(first + t == 0 ? Wide<T>(0) : own);
     }
-    store(to + shape.channels.value, state.other);
+    store(to + 2 * t * frame + frames.channels.value * N, difference);
   }
-};
+}
 
-template <typename T>
-struct DifferenceBackward {
-  const T* dy;
-  GradientTo<T> dz;
-  FrameShape shape;
+// dz = d value + d difference - d difference of the frame after.
+template <typename T, int N>
+__global__ void __launch_bounds__(kThreads, 3)
+    difference_backward_kernel(const T* dy, const GradientTo<T> dz, const Frames frames) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  wait_for_previous();
+  if (i >= frames.threads) return;
+  const auto [first, count, in_z, in_y] = frames.run(i);
+  const int64_t frame = frames.places.value * N;
+  const T* value = dy + in_y * N;
+  const T* difference = value + frames.channels.value * N;
+  Vec<T, N> values[kFrames], differences[kFrames + 1];
+#pragma unroll
+  for (int t = 0; t < kFrames; ++t) {
+    if (t < count) values[t] = load<N>(value + 2 * t * frame);
+  }
+#pragma unroll
+  for (int t = 0; t <= kFrames; ++t) {
+    const bool there = t <= count && first + t > 0 && first + t < frames.time;
+    differences[t] = there ? load<N>(difference + 2 * t * frame) : no_values<T, N>();
+  }
+  let_next_begin();
+#pragma unroll
+  for (int t = 0; t < kFrames; ++t) {
+    if (t >= count) break;
+    stay_packed(values[t]);
+    stay_packed(differences[t]);
+    stay_packed(differences[t + 1]);
+    Wide<T> sums[N];
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      sums[j] =
+          to_wide(values[t].v[j]) + to_wide(differences[t].v[j]) - to_wide(differences[t + 1].v[j]);
+    }
+    dz.put(in_z * N + t * frame, sums);
+  }
+}
 
-  // The gradient of the value, of its own difference, and of the next frame's.
-  template <int N>
-  struct State {
-    Vec<T, N> value, own, next;
+// f.operator()<N>(frames, launch) with vectors of N elements; nothing where z has none.
+template <typename T, typename F>
+void over_frames(const Shape& z, bool wide, const char* op, F&& f) {
+  if (z.elements() == 0) return;
+  const auto with = [&]<int N>() {
+    const Frames frames(z, N);
+    const int64_t blocks = (frames.threads + kThreads - 1) / kThreads;
+    f.template operator()<N>(frames, FollowingLaunch{op, static_cast<unsigned>(blocks), kThreads});
   };
-  template <int N>
-  __device__ __forceinline__ State<N> load(int64_t at) const {
-    const auto [row, frame] = shape.at(at);
-    const T* value = dy + at + row * shape.channels.value;
-    const T* own = value + shape.channels.value;
-    State<N> state{gpu::load<N>(value), no_values<T, N>(), no_values<T, N>()};
-    if (frame > 0) state.own = gpu::load<N>(own);
-    if (frame + 1 < shape.time.value) {
-      state.next = gpu::load<N>(own + 2 * shape.tokens.value * shape.channels.value);
-    }
-    return state;
+  if (wide && z[3] % kVector<T> == 0) {
+    with.template operator()<kVector<T>>();
+  } else {
+    with.template operator()<1>();
   }
-  template <int N>
-  __device__ __forceinline__ void finish(int64_t at, const State<N>& state) const {
-    Wide<T> values[N];
-#pragma unroll
-    for (int j = 0; j < N; ++j) {
-      values[j] = to_wide(state.value.v[j]) + to_wide(state.own.v[j]) - to_wide(state.next.v[j]);
-    }
-    dz.put(at, values);
-  }
-};
+}
 
 void difference_forward(const OpCall& call) {
-  const TensorView& z = call.in[0];
-  dispatch_float(z.dtype, "frame_difference", [&]<typename T>() {
-    const DifferenceForward<T> f{z.as<const T>(), call.out[0].as<T>(), FrameShape(z.shape)};
-    const bool wide = aligned_to(16, {f.z, f.y}) && z.shape[3] % kVector<T> == 0;
-    map_elements<T>(f, z.elements(), wide, "frame_difference");
+  const TensorView &z = call.in[0], &y = call.out[0];
+  const char* op = "frame_difference";
+  dispatch_float(z.dtype, op, [&]<typename T>() {
+    const bool wide = aligned_to(16, {z.data, y.data});
+    const auto run = [&]<int N>(const Frames& frames, const FollowingLaunch& launch) {
+      launch_following(launch, difference_kernel<T, N>, z.as<const T>(), y.as<T>(), frames);
+    };
+    over_frames<T>(z.shape, wide, op, run);
   });
 }
 
@@ -110,40 +151,19 @@ void difference_backward(const OpCall&, Views dout, Gradients din) {
   const TensorView &dy = dout[0], &dz = din[0].view;
   const char* op = "frame_difference backward";
   dispatch_float(dy.dtype, op, [&]<typename T>() {
-    const DifferenceBackward<T> f{
-        dy.as<const T>(), gradient_to<T>(din[0], dy.dtype, op), FrameShape(dz.shape)};
-    const bool wide = aligned_to(16, {f.dy, dz.data}) && dz.shape[3] % kVector<T> == 0;
-    map_elements<T>(f, dz.elements(), wide, op);
+    const bool wide = aligned_to(16, {dy.data, dz.data});
+    const GradientTo<T> to = gradient_to<T>(din[0], dy.dtype, op);
+    const auto run = [&]<int N>(const Frames& frames, const FollowingLaunch& launch) {
+      launch_following(launch, difference_backward_kernel<T, N>, dy.as<const T>(), to, frames);
+    };
+    over_frames<T>(dz.shape, wide, op, run);
   });
-}
-
-void mean_pool_forward(const OpCall& call) {
-  const TensorView &x = call.in[0], &y = call.out[0];
-  const ReduceShape shape = reduce_shape(x.shape, 0b101);
-  dispatch_float(x.dtype, "mean_pool", [&]<typename T>() {
-    const SumAndCopy<T> f{x.as<const T>(), {}};
-    reduce<T, 1>(f,
-                 shape,
-                 aligned_to(16, {f.g}),
-                 1 / static_cast<Wide<T>>(x.shape[1]),
-                 {gradient_to<T>({y, false}, x.dtype, "mean_pool")},
-                 "mean_pool");
-  });
-}
-
-void mean_pool_backward(const OpCall&, Views dout, Gradients din) {
-  const TensorView& dy = dout[0];
-  const int64_t tokens = din[0].view.shape[1], row = dy.shape[1];
-  RowMap map{.b = tokens};
-  map.inside = {dy.data, row};
-  gather_rows(din[0], dy.dtype, map, row, 1 / static_cast<double>(tokens), "mean_pool backward");
 }
 
 }  // namespace
 
 void add_frame_rows(Backend& backend) {
   backend.add("frame_difference", {difference_forward, when_wanted<difference_backward>});
-  backend.add("mean_pool", {mean_pool_forward, when_wanted<mean_pool_backward>});
 }
 
 }  // namespace vitrine::gpu

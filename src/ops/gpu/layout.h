@@ -32,4 +32,13 @@ void gather_rows(const GradView& to,
                  double factor,
                  const char* op);
 
+// The same for two destinations of one shape, in one launch where both are plain copies.
+void gather_rows_of_both(const GradView& first,
+                         const RowMap& first_map,
+                         const GradView& second,
+                         const RowMap& second_map,
+                         DType dtype,
+                         int64_t length,
+                         const char* op);
+
 }  // namespace vitrine::gpu

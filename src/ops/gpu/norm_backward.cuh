@@ -9,7 +9,7 @@
 // or 252 MB, 60 us. About 15 operations an element, 12 us. A warp takes a row, or a team of warps a
 // wide one, and brings it into shared memory while the row before it is reduced. Blocks
 // stay: sums of the parameters' gradients are kept in registers over all rows, and each block ends
-// with one row of them (a megabyte in all, in L2), which a second kernel adds in the blocks' order.
+// with one row of them (a megabyte in all, in L2), which a second kernel adds in a fixed order.
 #pragma once
 
 #include <algorithm>
@@ -110,12 +110,6 @@ __global__ void __launch_bounds__(kThreads, blocks_of(kPieces))
     }
     end_stage();
   };
-  Vec<T, kN> weight[kPieces];
-#pragma unroll
-  for (int p = 0; p < kPieces; ++p) {
-    const int i = p * step + first;
-    if (i < vectors) weight[p] = load<kN>(a.weight + i * kN);
-  }
   // What is not given stays zero.
 #pragma unroll
   for (int t = 1; t < kTensors; ++t) {
@@ -124,7 +118,14 @@ __global__ void __launch_bounds__(kThreads, blocks_of(kPieces))
   }
   const int64_t stride = static_cast<int64_t>(gridDim.x) * teams;
   const int64_t base = static_cast<int64_t>(blockIdx.x) * teams, own = warp / team;
+  wait_for_previous();
   for (int s = 0; s < kStages; ++s) fetch(base + own + s * stride, s);
+  Vec<T, kN> weight[kPieces];
+#pragma unroll
+  for (int p = 0; p < kPieces; ++p) {
+    const int i = p * step + first;
+    if (i < vectors) weight[p] = load<kN>(a.weight + i * kN);
+  }
   Statistics<T> next = statistics_of<kCentred>(a, base + own);
   float sums[kSums][kPieces][kN] = {};
   int stage = 0;
@@ -179,8 +180,8 @@ __global__ void __launch_bounds__(kThreads, blocks_of(kPieces))
     fetch(row + kStages * stride, stage);
     stage ^= 1;
   }
-  if (a.partial == nullptr) return;
   let_next_begin();
+  if (a.partial == nullptr) return;
   // The teams' sums are added in the teams' order, where the copies lay: nothing but empty stages
   // is left of those, and two stages of two tensors are more than one sum of all pieces.
   constexpr int kPitch = VITRINE_WARP + 4;  // from column to column of a lane: few banks twice
@@ -272,8 +273,8 @@ int64_t launch(Args<T>& a, int team, bool parameters) {
   const int64_t blocks = std::min<int64_t>(static_cast<int64_t>(limits().multiprocessors) * kBlocks,
                                            (a.rows + teams - 1) / teams);
   give_partial(a, blocks, static_cast<int64_t>(kCentred ? 2 : 1) * a.width, parameters);
-  kernel<<<static_cast<unsigned>(blocks), kThreads, kBytes, stream()>>>(a, team);
-  VITRINE_GPU_LAUNCHED("norm backward");
+  launch_following(
+      {"norm backward", static_cast<unsigned>(blocks), kThreads, kBytes}, kernel, a, team);
   return blocks;
 }
 

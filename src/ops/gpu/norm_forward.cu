@@ -4,6 +4,7 @@
 // [16384, 1536] bf16 is 101 or 201 MB, 24 or 48 us at 4.17 TB/s. A row is read once and stays in
 // registers: one warp a row up to 256 vectors of 16 bytes, so that no barrier is needed, one block
 // above. Widths and addresses that 16-byte accesses do not fit, and f64, go through a plain kernel.
+#include "gpu/following.cuh"
 #include "ops/gpu/norm.h"
 #include "ops/gpu/rows.cuh"
 
@@ -47,6 +48,7 @@ __global__ void __launch_bounds__(kWarp ? kRowsABlock* VITRINE_WARP : 1024)
   const int64_t row = kWarp ? static_cast<int64_t>(blockIdx.x) * (blockDim.x / VITRINE_WARP) +
                                   threadIdx.x / VITRINE_WARP
                             : static_cast<int64_t>(blockIdx.x);
+  wait_for_previous();
   if (row >= a.rows) return;
   const int vectors = a.width / kN;
   const int64_t start = row * a.width;
@@ -81,6 +83,7 @@ __global__ void __launch_bounds__(kWarp ? kRowsABlock* VITRINE_WARP : 1024)
     const int i = p * threads + first;
     if (kWarp && i < vectors) weight[p] = load<kN>(a.weight + i * kN);
   }
+  let_next_begin();
   float mean = 0, square = 0;
   if constexpr (kCentred) {
 #pragma unroll
@@ -164,9 +167,11 @@ __global__ void plain_norm_kernel(const Args<T> a) {
 
 template <typename T, int kPieces, bool kWarp, NormKind kKind>
 void launch(const Args<T>& a, int64_t blocks, int threads) {
-  norm_kernel<T, kPieces, kWarp, norm_pending(kKind), norm_centred(kKind)>
-      <<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), 0, stream()>>>(a);
-  VITRINE_GPU_LAUNCHED("norm");
+  launch_following("norm",
+                   norm_kernel<T, kPieces, kWarp, norm_pending(kKind), norm_centred(kKind)>,
+                   static_cast<unsigned>(blocks),
+                   static_cast<unsigned>(threads),
+                   a);
 }
 
 template <typename T, NormKind kKind>

@@ -1,6 +1,8 @@
-// Sums over some dimensions of a dense tensor in two stages of fixed order: chunks of the summed
-// positions give partial sums in fp32 (f64), then the partial sums of each kept position are added.
-// Cost: one read of the tensor; partial sums are a few per cent of it. Bound by memory.
+// Sums over some dimensions of a dense tensor, in fixed order: where kept positions fill the GPU,
+// in one launch; else chunks of the summed positions give partial sums in fp32 (f64), and those of
+// each kept position are added by a second kernel that is there when they are. Cost: one read of
+// the tensor; partial sums are a few per cent of it. Bound by memory: all blocks are at work at
+// once, 64 KB on their way to each multiprocessor.
 #pragma once
 
 #include <algorithm>
@@ -59,15 +61,20 @@ inline ReduceShape reduce_shape(const Shape& x, int64_t dims) {
   return shape;
 }
 
-constexpr int kReduceLanes = VITRINE_WARP;  // columns (vectors) of a block, or positions of a warp
-constexpr int kReduceRows = 8;              // positions, or warps, of a block
-constexpr int kReduceInFlight = 4;          // for one sum; half of it for more, to spare registers
+constexpr int kReduceThreads = 256;
+constexpr int kReduceFewLanes = 8;  // 128 bytes side by side, where columns are few
+constexpr int kReduceInFlight = 4;  // vectors for one sum; half of it for more, to spare registers
+
+// Threads of a multiprocessor that reduce at once, which leaves each 64 or 80 registers; 64 KB or
+// more are on their way to it then.
+constexpr int kReduceResident = 1024;  // where they add one sum
+constexpr int reduce_resident(int sums) { return sums == 1 ? kReduceResident : 768; }
 
 // partial[chunk][k][kept position]. F has State<N>, load<N>(at), and finish<N>(at, kept position,
-// state, sums[K][N]), which adds what the N elements from `at` give.
-// With one chunk the sums go straight to their gradients.
-template <typename T, int N, int K, typename F>
-__global__ void __launch_bounds__(kReduceLanes* kReduceRows)
+// state, sums[K][N]), which adds what the N elements from `at` give. kLanes threads lie side by
+// side, the others below them. With one chunk the sums go straight to their gradients.
+template <typename T, int N, int kLanes, int kThreads, int K, typename F>
+__global__ void __launch_bounds__(kThreads, reduce_resident(K) / kThreads)
     column_partials(const F f,
                     const ReduceShape shape,
                     int64_t chunk,
@@ -75,46 +82,51 @@ __global__ void __launch_bounds__(kReduceLanes* kReduceRows)
                     Wide<T> scale,
                     const std::array<GradientTo<T>, K> to) {
   using W = Wide<T>;
-  constexpr int kColumns = kReduceLanes * N;
+  constexpr int kColumns = kLanes * N, kRows = kThreads / kLanes, kWarps = kThreads / VITRINE_WARP;
   constexpr int kInFlight = K == 1 ? kReduceInFlight : kReduceInFlight / 2;
-  __shared__ W tree[kReduceRows][N * (kReduceLanes + 1)];
+  __shared__ W tree[kWarps][N * (kLanes + 1)];
+  const int lane = threadIdx.x % kLanes, warp = threadIdx.x / VITRINE_WARP;
   const int64_t keeps = shape.keeps();
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * kColumns;
-  const int64_t column = first + threadIdx.x * N;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kColumns, column = first + lane * N;
   W sums[K][N] = {};
+  wait_for_previous();
   if (column < keeps) {
     const int64_t base = shape.kept_offset(column);
     const int64_t begin = blockIdx.y * chunk, end = min(begin + chunk, shape.sums());
-    for (int64_t r = begin + threadIdx.y; r < end; r += kReduceRows * kInFlight) {
+#pragma unroll 1
+    for (int64_t r = begin + threadIdx.x / kLanes; r < end; r += kRows * kInFlight) {
       typename F::template State<N> state[kInFlight];
       int64_t at[kInFlight];
 #pragma unroll
       for (int u = 0; u < kInFlight; ++u) {
-        if (r + u * kReduceRows >= end) continue;
-        at[u] = base + shape.summed_offset(r + u * kReduceRows);
+        if (r + u * kRows >= end) continue;
+        at[u] = base + shape.summed_offset(r + u * kRows);
         state[u] = f.template load<N>(at[u]);
       }
 #pragma unroll
       for (int u = 0; u < kInFlight; ++u) {
-        if (r + u * kReduceRows < end) f.template finish<N>(at[u], column, state[u], sums);
+        if (r + u * kRows < end) f.template finish<N>(at[u], column, state[u], sums);
       }
     }
   }
-  const int thread = static_cast<int>(threadIdx.y * kReduceLanes + threadIdx.x);
+  let_next_begin();
 #pragma unroll
   for (int k = 0; k < K; ++k) {
     __syncthreads();
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      tree[threadIdx.y][j * (kReduceLanes + 1) + threadIdx.x] = sums[k][j];
+#pragma unroll
+      for (int below = kLanes; below < VITRINE_WARP; below *= 2) {
+        sums[k][j] += __shfl_xor_sync(VITRINE_FULL_MASK, sums[k][j], below);
+      }
+      if (threadIdx.x % VITRINE_WARP < kLanes) tree[warp][j * (kLanes + 1) + lane] = sums[k][j];
     }
     __syncthreads();
-    for (int q = thread; q < kColumns; q += kReduceLanes * kReduceRows) {
+    for (int q = threadIdx.x; q < kColumns; q += kThreads) {
       if (first + q >= keeps) break;
       W sum = 0;
-      for (int row = 0; row < kReduceRows; ++row) {
-        sum += tree[row][q % N * (kReduceLanes + 1) + q / N];
-      }
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) sum += tree[w][q % N * (kLanes + 1) + q / N];
       if (gridDim.y == 1) {
         const W value[1] = {sum * scale};
         to[k].put(first + q, value);
@@ -127,63 +139,92 @@ __global__ void __launch_bounds__(kReduceLanes* kReduceRows)
 
 // The same where the innermost group is summed: a warp a kept position, lanes side by side.
 template <int K, typename W, typename F>
-__global__ void __launch_bounds__(kReduceLanes* kReduceRows)
+__global__ void __launch_bounds__(kReduceThreads)
     row_partials(const F f, const ReduceShape shape, int64_t chunk, W* partial) {
+  const int lane = threadIdx.x % VITRINE_WARP, warp = threadIdx.x / VITRINE_WARP;
   const int64_t keeps = shape.keeps();
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * kReduceRows + threadIdx.y;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * (kReduceThreads / VITRINE_WARP) + warp;
+  wait_for_previous();
+  let_next_begin();
   if (row >= keeps) return;  // whole warps
   const int64_t base = shape.kept_offset(row);
   const int64_t begin = blockIdx.y * chunk, end = min(begin + chunk, shape.sums());
   W sums[K][1] = {};
-  for (int64_t r = begin + threadIdx.x; r < end; r += kReduceLanes) {
+  for (int64_t r = begin + lane; r < end; r += VITRINE_WARP) {
     const int64_t at = base + shape.summed_offset(r);
-    f.template finish<1>(at, row, f.template load<1>(at), sums);
+    auto state = f.template load<1>(at);
+    f.template finish<1>(at, row, state, sums);
   }
 #pragma unroll
   for (int k = 0; k < K; ++k) {
     const W sum = warp_sum(sums[k][0]);
-    if (threadIdx.x == 0) {
-      partial[(static_cast<int64_t>(blockIdx.y) * K + k) * keeps + row] = sum;
-    }
+    if (lane == 0) partial[(static_cast<int64_t>(blockIdx.y) * K + k) * keeps + row] = sum;
   }
 }
 
-// Runs f once on every element. `wide`: every pointer of f is 16-byte aligned. Takes the
-// operation's workspace. Chunks depend on the shape alone, so the bits do too.
+// How the work is cut. It depends on the shape alone, so the bits do too.
+struct ReducePlan {
+  int lanes = VITRINE_WARP, threads = kReduceThreads;
+  int64_t across = 1, chunk = 1, chunks = 1;
+  bool vectors = false;
+};
+// `sums` of them: 1 or 2. `wide`: every pointer is 16-byte aligned.
+ReducePlan plan_reduce(const ReduceShape& shape, int sums, int vector, bool wide);
+
+// Bytes of scratch whatever the alignment.
+template <typename T, int K>
+size_t reduce_scratch(const ReduceShape& shape) {
+  int64_t chunks = 0;
+  for (const bool wide : {false, true}) {
+    const ReducePlan plan = plan_reduce(shape, K, kVector<T>, wide);
+    if (!shape.columns || plan.chunks > 1) chunks = std::max(chunks, plan.chunks);
+  }
+  return static_cast<size_t>(chunks * K * shape.keeps()) * sizeof(Wide<T>);
+}
+
+// Runs f once on every element: to[k] (=|+=) scale * sums. `scratch`: reduce_scratch() bytes; null:
+// the operation's workspace is taken.
 template <typename T, int K, typename F>
 void reduce(const F& f,
             const ReduceShape& shape,
             bool wide,
             Wide<T> scale,
             const std::array<GradientTo<T>, K>& to,
-            const char* op) {
-  constexpr int64_t kBlocks = 512, kLeast = kReduceRows * kReduceInFlight;
-  const int64_t keeps = shape.keeps(), sums = shape.sums();
+            const char* op,
+            void* scratch = nullptr) {
+  const int64_t keeps = shape.keeps();
   if (keeps == 0) return;
-  const bool vectors = wide && shape.columns && shape.kept[2].value % kVector<T> == 0;
-  const int64_t width = shape.columns ? kReduceLanes * (vectors ? kVector<T> : 1) : kReduceRows;
-  const int64_t across = (keeps + width - 1) / width;
-  const int64_t least = shape.columns ? kLeast : kLeast * kReduceLanes;
-  const int64_t most = std::max<int64_t>(1, (sums + least - 1) / least);
-  const int64_t wanted = std::clamp<int64_t>(kBlocks / across, 1, most);
-  const int64_t chunk =
-      std::max<int64_t>(1, ((sums + wanted - 1) / wanted + least - 1) / least) * least;
-  const int64_t chunks = std::max<int64_t>(1, (sums + chunk - 1) / chunk);
-  auto* partial =
-      static_cast<Wide<T>*>(workspace(static_cast<size_t>(chunks * K * keeps) * sizeof(Wide<T>)));
-  const dim3 block(kReduceLanes, kReduceRows);
-  const dim3 grid(static_cast<unsigned>(across), static_cast<unsigned>(chunks));
+  const ReducePlan plan = plan_reduce(shape, K, kVector<T>, wide);
+  const bool direct = shape.columns && plan.chunks == 1;
+  if (!direct && !scratch) scratch = workspace(reduce_scratch<T, K>(shape));
+  auto* partial = static_cast<Wide<T>*>(scratch);
+  const FollowingLaunch launch{
+      op,
+      dim3(static_cast<unsigned>(plan.across), static_cast<unsigned>(plan.chunks)),
+      static_cast<unsigned>(plan.threads)};
+  const auto columns = [&]<int N, int kLanes, int kThreads>() {
+    launch_following(launch,
+                     column_partials<T, N, kLanes, kThreads, K, F>,
+                     f,
+                     shape,
+                     plan.chunk,
+                     partial,
+                     scale,
+                     to);
+  };
+  constexpr int kN = kVector<T>, kMost = K == 1 ? kReduceResident : kReduceThreads;
   if (!shape.columns) {
-    row_partials<K><<<grid, block, 0, stream()>>>(f, shape, chunk, partial);
-  } else if (vectors) {
-    column_partials<T, kVector<T>, K>
-        <<<grid, block, 0, stream()>>>(f, shape, chunk, partial, scale, to);
+    launch_following(launch, row_partials<K, Wide<T>, F>, f, shape, plan.chunk, partial);
+  } else if (!plan.vectors) {
+    columns.template operator()<1, VITRINE_WARP, kReduceThreads>();
+  } else if (plan.lanes == VITRINE_WARP) {
+    columns.template operator()<kN, VITRINE_WARP, kReduceThreads>();
+  } else if (plan.threads == kReduceThreads) {
+    columns.template operator()<kN, kReduceFewLanes, kReduceThreads>();
   } else {
-    column_partials<T, 1, K><<<grid, block, 0, stream()>>>(f, shape, chunk, partial, scale, to);
+    columns.template operator()<kN, kReduceFewLanes, kMost>();
   }
-  check(cudaGetLastError(), op, __FILE__, __LINE__);
-  if (shape.columns && chunks == 1) return;
-  sum_columns<T>(partial, chunks, keeps, to[0], to[K - 1], K == 2, scale);
+  if (!direct) sum_columns<T>(partial, plan.chunks, keeps, to[0], to[K - 1], K == 2, scale);
 }
 
 // The plain sum of g, which on the way can be copied to a gradient of its own shape.
@@ -201,12 +242,12 @@ struct SumAndCopy {
   template <int N>
   __device__ __forceinline__ void finish(int64_t at,
                                          int64_t,
-                                         const State<N>& state,
+                                         State<N>& state,
                                          Wide<T> (&sums)[1][N]) const {
-    Wide<T> values[N];
+    stay_packed(state);
 #pragma unroll
-    for (int j = 0; j < N; ++j) sums[0][j] += values[j] = to_wide(state.v[j]);
-    copy.put(at, values);
+    for (int j = 0; j < N; ++j) sums[0][j] += to_wide(state.v[j]);
+    copy.put(at, state);
   }
 };
 

@@ -113,6 +113,7 @@ T __ldcs(const T*);
 template <typename T>
 void __stcs(T*, T);
 unsigned __umulhi(unsigned, unsigned);
+unsigned long long __umul64hi(unsigned long long, unsigned long long);
 float __expf(float);
 float __fdividef(float, float);
 float __fadd_rn(float, float);
