@@ -181,6 +181,7 @@ int bench_rank(const BenchOptions& options, World* world) {
             {"reserved_bytes", reserved}};
   if (!bench.engine->ledger().device().is_host()) {
     json["median_device_ms"] = median(device_ms);
+    json["copy_engines"] = bench.engine->copy_engines();
     if (!recorded.is_null()) json["recorded"] = recorded;
   }
   if (options.json) {

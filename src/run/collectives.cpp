@@ -153,8 +153,8 @@ void LaneCommunicators::share(const ShardStore& store, const Schedule& schedule)
     Buffer window;
     if (const size_t bytes = comm->window_bytes(most_reduced); bytes > 0)
       window = Buffer(ledger_, MemoryCategory::kCommunication, "peers' terms", bytes);
-    if (comm->share(pieces, {static_cast<std::byte*>(window.data()), window.bytes()}))
-      shared_.push_back(comm.get());
+    if (!comm->share(pieces, {static_cast<std::byte*>(window.data()), window.bytes()})) continue;
+    shared_.push_back(comm.get());
     windows_.push_back(std::move(window));
   }
 }

@@ -43,6 +43,7 @@ class LaneCommunicators {
   // Offers what the schedule's gathers and reductions touch to the peers' copy engines, where they
   // can use it. Collective; once, before the first step.
   void share(const ShardStore& store, const Schedule& schedule);
+  bool shares() const { return !shared_.empty(); }
 
   // All-gathers the parameters of the units (one bucket) from every rank's piece into their full
   // buffers.

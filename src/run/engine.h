@@ -103,6 +103,8 @@ class Engine {
   ShardStore& store() { return *store_; }
   // Of the device's memory, and of the host's beside it (the same on the CPU).
   MemoryLedger& ledger() { return ledger_; }
+  // Whether gathers and reductions go by the GPUs' copy engines.
+  bool copy_engines() const { return comms_->shares(); }
   MemoryLedger& host_ledger() { return ledger_.device().is_host() ? ledger_ : host_ledger_; }
   LaneCommunicators& communicators() { return *comms_; }
 

@@ -316,13 +316,14 @@ void Runner::run_norm(const Action& action, int32_t lane) {
 
 void Runner::execute(int index, int32_t lane) {
   const Action& action = schedule_.actions[static_cast<size_t>(index)];
-  for (const int wait : action.waits) {
-    if (schedule_.actions[static_cast<size_t>(wait)].lane != action.lane) {
-      execution_.device->wait(wait);
-    }
-  }
   {
+    // The waits too: a trace tells by them what the action's device work stood behind.
     const GpuWorkScope scope(gpu_trace_, gpu_trace_ ? gpu_work(action, lane) : GpuWork{});
+    for (const int wait : action.waits) {
+      if (schedule_.actions[static_cast<size_t>(wait)].lane != action.lane) {
+        execution_.device->wait(wait);
+      }
+    }
     perform(action, lane);
   }
   execution_.device->mark(index);

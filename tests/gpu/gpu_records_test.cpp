@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 
 #include "readers/kineto.h"
@@ -189,6 +190,37 @@ TEST_F(GpuRecordsTest, AnIdThatNoWorkHasIsNoOwner) {
   const size_t kernel = find(t, "rms_norm_kernel");
   EXPECT_EQ(t.spans.block[kernel], kNoString);
   EXPECT_EQ(t.spans.step[kernel], 7);
+}
+
+// A gather by copy engines: two copies between GPUs for one call, and one within the GPU beside them.
+TEST_F(GpuRecordsTest, CopiesBetweenGpusAreTheCollectiveThatIssuedThem) {
+  add(record(Kind::kCall, "cudaMemcpyBatchAsync", 12100, 12200, 201), 2);
+  add(record(Kind::kCopy, "Memcpy PtoP (Device -> Device)", 46000, 48000, 201, 13), 2);
+  add(record(Kind::kCall, "cudaMemcpyBatchAsync", 12300, 12400, 202), 2);
+  add(record(Kind::kCopy, "Memcpy PtoP (Device -> Device)", 48000, 49000, 202, 13), 2);
+  add(record(Kind::kCall, "cudaMemcpyBatchAsync", 12500, 12600, 203), 2);
+  add(record(Kind::kCopy, "Memcpy DtoD (Device -> Device)", 49000, 50000, 203, 13), 2);
+  const auto counts = [](const RankTimeline& t) {
+    std::array<int, 3> found{};  // gathers, gathers with facts of a collective, copies
+    for (size_t i = 0; i < t.spans.size(); ++i) {
+      if (!t.lanes[static_cast<size_t>(t.spans.lane[i])].device) continue;
+      const bool gather = t.spans.kind[i] == SpanKind::kGather;
+      found[0] += gather;
+      found[1] += gather && t.spans.collective[i] >= 0;
+      found[2] += t.spans.kind[i] == SpanKind::kCopy;
+    }
+    return found;
+  };
+  // With NCCL's kernel: three gathers, of which one copy belongs to a collective counted before.
+  const std::array<int, 3> expected{3, 2, 2};
+  RankTimeline timeline = merged();
+  EXPECT_EQ(counts(timeline), expected);
+  const ScratchFolder folder;
+  const std::string path = folder / "copies.json";
+  write_chrome_trace(timeline, path);
+  const RankTimeline again = read_kineto(path);
+  EXPECT_EQ(counts(again)[0], 3);
+  EXPECT_EQ(counts(again)[2], 2);
 }
 
 }  // namespace
