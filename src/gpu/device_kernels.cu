@@ -1,5 +1,5 @@
-// Fills, conversions and sums of whole arrays. Bound by memory: bytes of both arrays (a sum: those of
-// its terms and of itself), 16 bytes an access where all ends are aligned.
+// Fills, conversions and sums of whole arrays. Bound by memory: bytes of both arrays (a sum: those
+// of its terms and of itself), 16 bytes an access where all ends are aligned.
 #include "core/error.h"
 #include "gpu/device_kernels.h"
 #include "gpu/runtime.h"

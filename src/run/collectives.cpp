@@ -144,9 +144,8 @@ void LaneCommunicators::share(const ShardStore& store, const Schedule& schedule)
         continue;
       }
       for (const int u : action.units) {
-        pieces[static_cast<size_t>(u)] = {
-            static_cast<const std::byte*>(store.parameter_shard(u)),
-            static_cast<size_t>(store.shard(u).size()) * parameter};
+        pieces[static_cast<size_t>(u)] = {static_cast<const std::byte*>(store.parameter_shard(u)),
+                                          static_cast<size_t>(store.shard(u).size()) * parameter};
       }
     }
     if (!used) continue;
@@ -240,11 +239,9 @@ CallTraffic LaneCommunicators::reduce_gradients(Communicator& comm,
 
   const Sharding& shard = store.strategy().shard;
   // A unit by itself is summed where its sum belongs, if nothing is there that it is added to.
-  const bool in_place =
-      units.size() == 1 && shard.optimizer && (!shard.gradients || first_micro);
+  const bool in_place = units.size() == 1 && shard.optimizer && (!shard.gradients || first_micro);
   Buffer staging, sum;
-  if (!in_place)
-    sum = Buffer(ledger_, MemoryCategory::kCommunication, "reduce bucket", own_bytes);
+  if (!in_place) sum = Buffer(ledger_, MemoryCategory::kCommunication, "reduce bucket", own_bytes);
   auto* bucket = static_cast<std::byte*>(full_of(units[0]));
   if (units.size() > 1) {
     staging = Buffer(ledger_,

@@ -63,9 +63,9 @@ class ShardStore {
   void open_gathered(int unit);
   void close_gathered(int unit);
 
-  // The point on a device from which on the others' updated pieces are in the full buffer, for whoever
-  // uses it next: set by the lane that publishes, taken once by the compute lane. Null where there
-  // is nothing to wait for.
+  // The point on a device from which on the others' updated pieces are in the full buffer, for
+  // whoever uses it next: set by the lane that publishes, taken once by the compute lane. Null
+  // where there is nothing to wait for.
   void set_published(int unit, std::shared_ptr<void> point) {
     slots_[index(unit)].published = std::move(point);
   }

@@ -195,8 +195,10 @@ int copies(World& world, Device& device) {
     // The first fits a round, the last takes many: the window is of 300 000 bytes in all.
     for (const size_t most : {size_t{8}, size_t{1000}, size_t{1} << 20}) {
       std::vector<int64_t> counts;
-      for (size_t r = 0; r < n; ++r) counts.push_back(static_cast<int64_t>(most - (r % 2) * (most / 3)));
-      const auto total = static_cast<size_t>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
+      for (size_t r = 0; r < n; ++r)
+        counts.push_back(static_cast<int64_t>(most - (r % 2) * (most / 3)));
+      const auto total =
+          static_cast<size_t>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
       std::vector<float> terms(total);
       for (size_t i = 0; i < total; ++i) terms[i] = term(own, i);
       const Array in(device, total * 4), out(device, most * 4);
@@ -204,13 +206,14 @@ int copies(World& world, Device& device) {
       sums->reduce_scatter_v(in.data(), counts, out.data(), dtype);
       const auto mine = static_cast<size_t>(counts[rank]);
       const std::vector<float> got = out.get(mine, dtype);
-      const auto begin = static_cast<size_t>(
-          std::accumulate(counts.begin(), counts.begin() + own, int64_t{0}));
+      const auto begin =
+          static_cast<size_t>(std::accumulate(counts.begin(), counts.begin() + own, int64_t{0}));
       for (size_t i = 0; i < mine; ++i) {
         float sum = 0;
         for (int r = 0; r < ranks; ++r) sum += rounded(dtype, term(r, begin + i));
         if (got[i] == rounded(dtype, sum)) continue;
-        std::printf("%s, element %zu of %zu is %g, not %g\n", dtype_name(dtype), i, mine, got[i], sum);
+        std::printf(
+            "%s, element %zu of %zu is %g, not %g\n", dtype_name(dtype), i, mine, got[i], sum);
         return 1;
       }
     }
@@ -347,7 +350,9 @@ TEST_P(MissingRank, IsNamedByTheOtherInThisAndEveryLaterCall) {
   EXPECT_TRUE(contains(log, "barrier (")) << log;
 }
 
-INSTANTIATE_TEST_SUITE_P(Nccl, MissingRank, ::testing::Values("late",
+INSTANTIATE_TEST_SUITE_P(Nccl,
+                         MissingRank,
+                         ::testing::Values("late",
                                            "killed",
                                            "aborted",
                                            "shared late",

@@ -192,7 +192,8 @@ TEST_F(GpuRecordsTest, AnIdThatNoWorkHasIsNoOwner) {
   EXPECT_EQ(t.spans.step[kernel], 7);
 }
 
-// A gather by copy engines: two copies between GPUs for one call, and one within the GPU beside them.
+// A gather by copy engines: two copies between GPUs for one call, and one within the GPU beside
+// them.
 TEST_F(GpuRecordsTest, CopiesBetweenGpusAreTheCollectiveThatIssuedThem) {
   add(record(Kind::kCall, "cudaMemcpyBatchAsync", 12100, 12200, 201), 2);
   add(record(Kind::kCopy, "Memcpy PtoP (Device -> Device)", 46000, 48000, 201, 13), 2);

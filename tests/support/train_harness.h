@@ -49,6 +49,14 @@ inline OwnedBatch token_batch(
   return batch;
 }
 
+// What a test puts in the place of the CPU's execution, and does with a runner before its steps.
+struct HarnessHooks {
+  std::function<Execution(int rank)> execution = [](int) { return cpu_execution(); };
+  std::function<Recorder*(int rank)> recorder = [](int) { return nullptr; };
+  std::function<void(int rank, Runner&)> prepare = [](int, Runner&) {};
+  std::function<void(int rank, const Schedule&)> step_done = [](int, const Schedule&) {};
+};
+
 using BatchMaker = std::function<OwnedBatch(int64_t step, int micro, int data_index)>;
 
 inline HarnessResult train(const std::function<Model()>& make_model,
@@ -57,7 +65,8 @@ inline HarnessResult train(const std::function<Model()>& make_model,
                            const Strategy& strategy,
                            int steps,
                            const OptimizerConfig& optimizer,
-                           uint64_t seed = 1) {
+                           uint64_t seed = 1,
+                           const HarnessHooks& hooks = {}) {
   const int world = strategy.mesh.world();
   auto worlds = make_local_worlds(world, std::chrono::seconds(60));
   HarnessResult result;
@@ -75,8 +84,10 @@ inline HarnessResult train(const std::function<Model()>& make_model,
       MemoryLedger ledger;
       ShardStore store(table, strategy, place, schedule.blocks, seed, ledger);
       LaneCommunicators comms(worlds[r].get(), strategy, place, ledger);
-      const Execution execution = cpu_execution();
-      Runner runner(graph, strategy, schedule, store, comms, execution, ledger, nullptr, true);
+      const Execution execution = hooks.execution(rank);
+      Runner runner(
+          graph, strategy, schedule, store, comms, execution, ledger, hooks.recorder(rank), true);
+      hooks.prepare(rank, runner);
       for (int step = 0; step < steps; ++step) {
         OwnedBatch batch;
         StepInput input;
@@ -89,6 +100,7 @@ inline HarnessResult train(const std::function<Model()>& make_model,
           return batch.views;
         };
         const StepOutput out = runner.step(input);
+        hooks.step_done(rank, schedule);
         if (rank == 0) {
           result.losses.push_back(out.loss);
           result.norms.push_back(out.gradient_norm);

@@ -301,8 +301,7 @@ void NcclCommunicator::reduce_scatter_v(void* in,
                                         void* out,
                                         DType dtype) {
   if (counts.size() != ranks_.size()) check_counts(*this, "reduce_scatter_v", counts, 0);
-  if (!sums_by_copies(dtype) && all_equal(counts))
-    return reduce_scatter(in, out, counts[0], dtype);
+  if (!sums_by_copies(dtype) && all_equal(counts)) return reduce_scatter(in, out, counts[0], dtype);
   issue("reduce_scatter_v", [&](cudaStream_t stream) {
     if (sums_by_copies(dtype))
       return copies_->reduce_scatter(in, counts, out, dtype, stream), ncclSuccess;
@@ -386,8 +385,7 @@ void NcclCommunicator::gather_shared(size_t index,
 }
 
 bool NcclCommunicator::sums_by_copies(DType dtype) const {
-  return window_shared_ &&
-         (dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16);
+  return window_shared_ && (dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16);
 }
 
 void NcclCommunicator::connect() {

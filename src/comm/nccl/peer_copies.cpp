@@ -19,7 +19,7 @@
 namespace vitrine {
 namespace {
 
-constexpr size_t kWordBytes = 64;  // apart, so that ranks write different lines
+constexpr size_t kWordBytes = 64;                // apart, so that ranks write different lines
 constexpr size_t kWordsBytes = size_t{2} << 20;  // a cudaMalloc block of its own
 constexpr size_t kWindowBytes = size_t{256} << 20;
 constexpr uint32_t kFarAhead = 1u << 30;  // words are compared as differences of 31 bits
@@ -129,7 +129,8 @@ std::unique_ptr<PeerCopies> PeerCopies::make(std::shared_ptr<Communicator> host,
   std::vector<std::array<char, 64>> all(static_cast<size_t>(made->size_));
   made->host_->all_gather(std::as_bytes(std::span(&mine, 1)),
                           std::as_writable_bytes(std::span(all)));
-  const bool one_host = std::all_of(all.begin(), all.end(), [&](const auto& i) { return i == mine; });
+  const bool one_host =
+      std::all_of(all.begin(), all.end(), [&](const auto& i) { return i == mine; });
   const StreamWords& words = stream_words();
   const bool possible = one_host && wanted() && words.write != nullptr && words.wait != nullptr;
   if (!made->everyone(possible) || !made->share_progress() || !made->map_words() ||
@@ -140,7 +141,10 @@ std::unique_ptr<PeerCopies> PeerCopies::make(std::shared_ptr<Communicator> host,
 }
 
 PeerCopies::PeerCopies(std::shared_ptr<Communicator> host, Patience patience)
-    : host_(std::move(host)), patience_(std::move(patience)), rank_(host_->rank()), size_(host_->size()) {
+    : host_(std::move(host)),
+      patience_(std::move(patience)),
+      rank_(host_->rank()),
+      size_(host_->size()) {
   aside_ = gpu::Stream::make(true);
   peers_.resize(static_cast<size_t>(size_));
 }
@@ -281,8 +285,8 @@ bool PeerCopies::share(std::span<const std::span<const std::byte>> pieces,
 }
 
 CUdeviceptr PeerCopies::word(const std::byte* words, Purpose purpose, int rank) const {
-  return reinterpret_cast<CUdeviceptr>(
-      words + (purpose * kMostRanks + static_cast<size_t>(rank)) * kWordBytes);
+  return reinterpret_cast<CUdeviceptr>(words + (purpose * kMostRanks + static_cast<size_t>(rank)) *
+                                                   kWordBytes);
 }
 
 std::byte* PeerCopies::slot(std::byte* window, uint32_t round, int from) const {
@@ -358,11 +362,8 @@ void PeerCopies::gather(size_t index,
   await_all(kTaken, round, stream);
 }
 
-void PeerCopies::reduce_scatter(const void* in,
-                                std::span<const int64_t> counts,
-                                void* out,
-                                DType dtype,
-                                cudaStream_t stream) {
+void PeerCopies::reduce_scatter(
+    const void* in, std::span<const int64_t> counts, void* out, DType dtype, cudaStream_t stream) {
   const size_t element = dtype_bytes(dtype);
   const auto slot_elements = static_cast<int64_t>(slot_bytes_ / element);
   std::vector<int64_t> begin(1);
@@ -407,8 +408,7 @@ void PeerCopies::release() noexcept {
   // Far ahead of every round to come, in the order of 31-bit differences.
   const uint32_t value = std::max(gathers_, sums_) + kFarAhead;
   std::vector<uint32_t> words(kWordBytes / 4 * kMostRanks * kPurposes, value);
-  cudaMemcpyAsync(
-      words_, words.data(), words.size() * 4, cudaMemcpyHostToDevice, aside_.get());
+  cudaMemcpyAsync(words_, words.data(), words.size() * 4, cudaMemcpyHostToDevice, aside_.get());
   cudaStreamSynchronize(aside_.get());
   cudaGetLastError();
 }

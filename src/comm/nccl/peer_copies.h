@@ -1,11 +1,11 @@
-// Collectives of one host's GPUs by their copy engines: no multiprocessor is taken from the products
-// that run beside them. What a rank needs of another's memory it has mapped once (CUDA IPC); streams
-// wait for one another by words in device memory.
+// Collectives of one host's GPUs by their copy engines: no multiprocessor is taken from the
+// products that run beside them. What a rank needs of another's memory it has mapped once (CUDA
+// IPC); streams wait for one another by words in device memory.
 //
-// A stream that waits for a peer's word can hold up its whole process: the first launch of a kernel,
-// say, waits for the device with a lock that every other call needs. So a wait is enqueued only once
-// the peer has enqueued the write that ends it, which hosts tell each other in shared memory: what
-// is enqueued then ends without any host's help.
+// A stream that waits for a peer's word can hold up its whole process: the first launch of a
+// kernel, say, waits for the device with a lock that every other call needs. So a wait is enqueued
+// only once the peer has enqueued the write that ends it, which hosts tell each other in shared
+// memory: what is enqueued then ends without any host's help.
 #pragma once
 
 #include <cuda.h>
@@ -24,8 +24,8 @@
 namespace vitrine {
 
 // Of one group and one lane: calls are made in the same order by every rank, each into `stream`,
-// and return when every rank has made them. In a stream a call is done when all ranks have what they wanted of this one,
-// so what it read may be written again.
+// and return when every rank has made them. In a stream a call is done when all ranks have what
+// they wanted of this one, so what it read may be written again.
 //
 // Every rank moves its piece once to each other rank over NVLink: at 8 ranks a gather of B bytes
 // takes B * 7/8 / (about 0.38 TB/s on H200). A sum reads the pieces and writes one, in all
@@ -48,22 +48,21 @@ class PeerCopies {
 
   // Bytes that share() wants as window, for reductions of up to `bytes` in all.
   size_t window_bytes(size_t bytes) const;
-  // Collective. `pieces`: what gather() will be asked for, by index; `window`: where peers put their
-  // terms of this rank's sums, of window_bytes(). Both are device memory that lives as long as calls
-  // are made. False on every rank where one could not map another's: nothing is shared then.
+  // Collective. `pieces`: what gather() will be asked for, by index; `window`: where peers put
+  // their terms of this rank's sums, of window_bytes(). Both are device memory that lives as long
+  // as calls are made. False on every rank where one could not map another's: nothing is shared
+  // then.
   bool share(std::span<const std::span<const std::byte>> pieces, std::span<std::byte> window);
 
-  // Every rank's piece `index`, one after the other, out_bytes[r] each. The own one may lie in `out`.
+  // Every rank's piece `index`, one after the other, out_bytes[r] each. The own one may lie in
+  // `out`.
   void gather(size_t index,
               std::span<std::byte> out,
               std::span<const int64_t> out_bytes,
               cudaStream_t stream);
   // As Communicator::reduce_scatter_v, floating dtypes, summed in rank order in f32.
-  void reduce_scatter(const void* in,
-                      std::span<const int64_t> counts,
-                      void* out,
-                      DType dtype,
-                      cudaStream_t stream);
+  void reduce_scatter(
+      const void* in, std::span<const int64_t> counts, void* out, DType dtype, cudaStream_t stream);
 
   // Lets every stream go that waits for a peer. Not while a call is made.
   void release() noexcept;
@@ -72,8 +71,8 @@ class PeerCopies {
   // A word a purpose and rank, written by that rank: the number of the round it has come to.
   enum Purpose : size_t { kReady, kTaken, kArrived, kSummed, kPurposes };
   struct Peer {
-    std::byte* words = nullptr;               // of all purposes and ranks
-    std::byte* window = nullptr;              // null: not shared
+    std::byte* words = nullptr;   // of all purposes and ranks
+    std::byte* window = nullptr;  // null: not shared
     std::vector<const std::byte*> pieces;
   };
   struct Mapped {

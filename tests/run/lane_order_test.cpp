@@ -1,0 +1,146 @@
+// What the runner tells a device about the order of its lanes, seen by a device that writes it
+// down.
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <set>
+
+#include "support/toy_models.h"
+#include "support/train_harness.h"
+
+namespace vitrine::testing {
+namespace {
+
+thread_local int lane_of_thread = 0;
+thread_local int works_open = 0;
+
+// The host, with marks and points kept as a GPU would.
+class NotingDevice : public Device {
+ public:
+  const std::string& name() const override { return host_.name(); }
+  bool is_host() const override { return true; }
+  void* allocate(size_t bytes) override { return host_.allocate(bytes); }
+  void release(void* block, size_t bytes) noexcept override { host_.release(block, bytes); }
+  size_t reserved_bytes() const override { return host_.reserved_bytes(); }
+  void zero(void* to, size_t bytes) override { host_.zero(to, bytes); }
+  void copy(void* to, const void* from, size_t bytes) override { host_.copy(to, from, bytes); }
+  void upload(void* to, const void* host, size_t bytes) override { host_.upload(to, host, bytes); }
+  void download(void* host, const void* from, size_t bytes) override {
+    host_.download(host, from, bytes);
+  }
+  void convert(DType to, void* destination, DType from, const void* source, int64_t n) override {
+    host_.convert(to, destination, from, source, n);
+  }
+  void add(DType dtype, void* sum, const void* term, int64_t count) override {
+    host_.add(dtype, sum, term, count);
+  }
+  void enter_lane(int lane) override {
+    lane_of_thread = lane;
+    host_.enter_lane(lane);
+  }
+  void mark(int) override {}
+  void wait(int) override {
+    const std::lock_guard lock(mutex_);
+    (works_open > 0 ? waits_in_work : waits_outside)++;
+  }
+  std::shared_ptr<void> point() override {
+    const std::lock_guard lock(mutex_);
+    auto made = std::make_shared<int>(lane_of_thread);
+    if (lane_of_thread == static_cast<int>(LaneId::kGather)) published.insert(made.get());
+    kept_.push_back(made);
+    return made;
+  }
+  void after(const std::shared_ptr<void>& point) override {
+    const std::lock_guard lock(mutex_);
+    if (published.erase(static_cast<int*>(point.get())) > 0) {
+      EXPECT_EQ(lane_of_thread, static_cast<int>(LaneId::kCompute));
+      ++awaited;
+    }
+  }
+  void synchronize_lane() override {}
+  void synchronize() override {}
+
+  std::set<int*> published;  // points of publishing that nobody waited for so far
+  int waits_in_work = 0, waits_outside = 0, awaited = 0;
+
+ private:
+  Device& host_ = host_device();
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<int>> kept_;
+};
+
+class NotingTrace : public GpuTrace {
+ public:
+  void begin(const GpuWork&) override { ++works_open; }
+  void end() override { --works_open; }
+  void forget() override {}
+  void stop() override {}
+  void add_to(RankTimeline&) override {}
+};
+
+struct Seen {
+  std::shared_ptr<NotingDevice> device = std::make_shared<NotingDevice>();
+  std::vector<int> pending, awaited;  // after each step: points of publishing
+  size_t publishes = 0;               // actions of a step
+};
+
+// Two ranks, three steps. Rank 0's device is noted.
+Seen run(int stage) {
+  Strategy strategy;
+  strategy.mesh.data = 2;
+  strategy.shard = Sharding::stage(stage);
+  strategy.micro_batch = 2;
+  strategy.persistence_threshold = 0;
+  const BatchTypes types = {{"tokens", {{2, 11}, DType::kI32}},
+                            {"targets", {{2, 11}, DType::kI32}}};
+  const auto batches = [](int64_t step, int, int data_index) {
+    return token_batch(53, 11, step * 4 + data_index * 2, 2, 1);
+  };
+  Seen seen;
+  NotingTrace trace;
+  HarnessHooks hooks;
+  hooks.execution = [&](int rank) {
+    Execution execution = cpu_execution();
+    if (rank == 0) execution.device = seen.device;
+    return execution;
+  };
+  Recorder recorder(0, 2, {});
+  hooks.recorder = [&](int rank) { return rank == 0 ? &recorder : nullptr; };
+  hooks.prepare = [&](int rank, Runner& runner) {
+    if (rank == 0) runner.set_gpu_trace(&trace);
+  };
+  hooks.step_done = [&](int rank, const Schedule& schedule) {
+    if (rank != 0) return;
+    seen.pending.push_back(static_cast<int>(seen.device->published.size()));
+    seen.awaited.push_back(seen.device->awaited);
+    seen.publishes = static_cast<size_t>(
+        std::count_if(schedule.actions.begin(), schedule.actions.end(), [](const Action& a) {
+          return a.kind == ActionKind::kPublish;
+        }));
+  };
+  train([] { return toy_decoder(2, true, 53); }, types, batches, strategy, 3, {}, 1, hooks);
+  return seen;
+}
+
+TEST(LaneOrder, WhatIsPublishedIsAwaitedByTheNextStep) {
+  for (const int stage : {1, 2}) {
+    const Seen seen = run(stage);
+    const int publishes = static_cast<int>(seen.publishes);
+    ASSERT_GT(publishes, 0);
+    EXPECT_EQ(seen.pending, std::vector<int>(3, publishes)) << "stage " << stage;
+    EXPECT_EQ(seen.awaited, (std::vector<int>{0, publishes, 2 * publishes})) << "stage " << stage;
+  }
+}
+
+TEST(LaneOrder, AnActionsWaitsBelongToItsWork) {
+  for (const int stage : {0, 1, 2, 3}) {
+    const Seen seen = run(stage);
+    EXPECT_GT(seen.device->waits_in_work, 0) << "stage " << stage;
+    // Outside only the step's end waits, once a lane that does not publish last.
+    EXPECT_LE(seen.device->waits_outside, 3 * 2) << "stage " << stage;
+    EXPECT_EQ(works_open, 0);
+  }
+}
+
+}  // namespace
+}  // namespace vitrine::testing
