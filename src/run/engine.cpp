@@ -261,6 +261,7 @@ void Engine::follow_recorder(Runner& runner) {
   if (!recorder_ || ledger_.device().is_host()) return;
   if (recorder_->recording() && no_gpu_trace_.empty()) {
     if (gpu_trace_ && gpu_trace_warm_ && recorder_->active()) {
+      ledger_.device().synchronize();
       gpu_trace_->forget();
       gpu_trace_warm_ = false;
     }
@@ -281,6 +282,7 @@ void Engine::add_gpu_records(RankTimeline& timeline) {
   for (auto& variant : variants_) {
     if (variant->train) variant->train->set_gpu_trace(nullptr);
   }
+  ledger_.device().synchronize();  // of the last step, updated pieces may be on their way
   try {  // a tracer that fails is no reason to end a run
     gpu_trace_->stop();
     gpu_trace_->add_to(timeline);
