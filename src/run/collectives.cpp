@@ -126,32 +126,38 @@ LaneCommunicators::LaneCommunicators(World* world,
 }
 
 void LaneCommunicators::share(const ShardStore& store, const Schedule& schedule) {
+  // Between stages NCCL's sends and receives wait on the device for hosts that may wait here.
+  if (store.strategy().mesh.pipeline > 1) return;
   const size_t parameter = dtype_bytes(store.strategy().compute_dtype);
   const size_t gradient = dtype_bytes(store.strategy().gradient_dtype);
   for (auto& [lane, comm] : data_) {
-    std::vector<std::span<const std::byte>> pieces(store.table().units.size());
     size_t most_reduced = 0;
-    bool used = false;
+    bool used = false, gathers = false;
     for (const Action& action : schedule.actions) {
       if (action.lane != lane) continue;
-      const bool gathers =
-          action.kind == ActionKind::kGather || action.kind == ActionKind::kPublish;
-      if (!gathers && action.kind != ActionKind::kReduce) continue;
-      used = true;
-      const BucketLayout layout(store, action.units);
-      if (action.kind == ActionKind::kReduce) {
+      if (action.kind == ActionKind::kGather || action.kind == ActionKind::kPublish) {
+        used = gathers = true;
+      } else if (action.kind == ActionKind::kReduce) {
+        used = true;
+        const BucketLayout layout(store, action.units);
         most_reduced = std::max(most_reduced, static_cast<size_t>(layout.total) * gradient);
-        continue;
-      }
-      for (const int u : action.units) {
-        pieces[static_cast<size_t>(u)] = {static_cast<const std::byte*>(store.parameter_shard(u)),
-                                          static_cast<size_t>(store.shard(u).size()) * parameter};
       }
     }
     if (!used) continue;
+    // Every unit: evaluation and variants of the model may gather others than this schedule.
+    std::vector<std::span<const std::byte>> pieces(store.table().units.size());
+    for (size_t u = 0; gathers && u < pieces.size(); ++u) {
+      const int unit = static_cast<int>(u);
+      if (!store.local(unit)) continue;
+      pieces[u] = {static_cast<const std::byte*>(store.parameter_shard(unit)),
+                   static_cast<size_t>(store.shard(unit).size()) * parameter};
+    }
     Buffer window;
-    if (const size_t bytes = comm->window_bytes(most_reduced); bytes > 0)
-      window = Buffer(ledger_, MemoryCategory::kCommunication, "peers' terms", bytes);
+    try {
+      if (const size_t bytes = comm->window_bytes(most_reduced); bytes > 0)
+        window = Buffer(ledger_, MemoryCategory::kCommunication, "peers' terms", bytes);
+    } catch (const OutOfMemory&) {  // without it nothing is shared
+    }
     if (!comm->share(pieces, {static_cast<std::byte*>(window.data()), window.bytes()})) continue;
     shared_.push_back(comm.get());
     windows_.push_back(std::move(window));

@@ -81,7 +81,7 @@ class Runner {
   StepOutput finish();
 
   // Between steps: the next step's batch, if it is here already, is not used.
-  void forget_next() { next_ = {}, next_of_ = -1; }
+  void forget_next();
 
   // Device work issued from now on is attributed in `trace`; null: not traced.
   void set_gpu_trace(GpuTrace* trace) { gpu_trace_ = trace; }

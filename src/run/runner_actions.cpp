@@ -397,6 +397,8 @@ void Runner::perform(const Action& action, int32_t lane) {
       return;
     }
     case ActionKind::kUpdate:
+      // A unit that this step did not read may still be on its way to the peers.
+      execution_.device->after(store_.take_published(action.units[0]));
       store_.update(action.units[0], *execution_.math, input_.optimizer, input_.lr, input_.update);
       record(action, SpanKind::kOptimizer, names_->action(action), lane, start);
       return;

@@ -63,6 +63,12 @@ Runner::BatchCopy Runner::copy_batch(int micro, int32_t lane) {
   return copy;
 }
 
+void Runner::forget_next() {
+  execution_.device->after(next_.there);  // its memory goes back in this lane
+  next_ = {};
+  next_of_ = -1;
+}
+
 void Runner::load_batch(int micro, int32_t lane) {
   const auto m = static_cast<size_t>(micro);
   if (batch_loaded_[m]) return;

@@ -75,6 +75,7 @@ NcclCommunicator::~NcclCommunicator() {
   for (const Pending& call : pending_) {
     idle = idle && cudaEventQuery(call.event.get()) == cudaSuccess;
   }
+  if (!idle && copies_) copies_->release();
   // Destroying would wait for ever for a call that a peer will not join.
   if (comm_ != nullptr) idle ? ncclCommDestroy(comm_) : ncclCommAbort(comm_);
   cudaFree(token_);
