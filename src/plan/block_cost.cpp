@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "plan/tape_time.h"
+
 namespace vitrine {
 namespace {
 
@@ -161,9 +163,10 @@ BlockCost block_cost(const ShardBlock& block,
   std::vector<bool> held(tape.slots().size(), false);  // for gradients of weights
   int forward_launches = 0, backward_launches = 0, recompute_launches = 0;
   double forward_busy = 0, backward_busy = 0, recompute_busy = 0;
+  const std::vector<OpTime> times = tape_times(card, tape);
   for (size_t n = 0; n < tape.nodes().size(); ++n) {
     const TapeNode& node = tape.nodes()[n];
-    const OpTime t = op_time(card, tape, node);
+    const OpTime& t = times[n];
     const auto c = static_cast<size_t>(t.op_class);
     const bool back = node.needs_backward && block.trains;
     const bool again =

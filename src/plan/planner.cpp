@@ -125,7 +125,7 @@ ClusterStrategy cost_key(const ClusterStrategy& strategy) {
   s.quantized_gather = s.quantized_reduce = false;
   s.overlap_reduce = s.overlap_gather = true;
   s.reduce_each_micro_batch = plain.reduce_each_micro_batch;
-  s.own_engine = s.balance_parameters = false;
+  s.balance_parameters = false;
   if (strategy.accumulation() <= 1) {
     s.accumulate_bytes = plain.accumulate_bytes;
     s.accumulate_apart = false;
@@ -140,7 +140,8 @@ ClusterStrategy shape_key(const ClusterStrategy& strategy) {
   ClusterStrategy s = strategy;
   s.recompute = Recompute::kNone;
   s.recompute_needed = false;
-  if (s.precision != Precision::kF32) s.precision = Precision::kBF16;
+  // This engine's tapes say which products are in fp8.
+  if (s.precision != Precision::kF32 && !s.own_engine) s.precision = Precision::kBF16;
   s.zero_stage = ClusterStrategy().zero_stage;
   s.metric_bytes = 0;
   s.global_batch = ClusterStrategy().global_batch;

@@ -2,6 +2,7 @@
 #include "plan/predict.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "plan/exposed_time.h"
 
@@ -14,6 +15,9 @@ constexpr double kOverlapSlowdown = 0.06;
 // Of the host's memory bandwidth, what an update over many arrays reaches; operations a parameter
 // of Adam in fp32, square root and division counted as the passes of a pipeline that they take.
 constexpr double kHostPass = 0.6, kAdamFlops = 30;
+// Of this engine's update with stochastic rounding, instructions a parameter (optim/gpu/update.cu);
+// the peak of fp32 counts two operations for one.
+constexpr double kRoundedUpdate = 90;
 
 double real(int64_t value) { return static_cast<double>(value); }
 
@@ -223,6 +227,11 @@ Prediction Planner::predict(const ClusterStrategy& s, StepPieces& pieces) {
     double optimizer = 0, offload = 0;
     if (s.optimizer_tier == Tier::kDevice) {
       optimizer = memory_ns(card, owned * pass);
+      const bool rounded = s.own_engine && s.master_bytes == 0 && s.moment_bytes == 4;
+      const double issue = cluster_.card->fp32_flops_per_s;
+      if (rounded && issue > 0) {
+        optimizer = std::hypot(optimizer, 2 * kRoundedUpdate * owned / issue * 1e9);
+      }
     } else {
       // Gradients down, weights up over the host link; the node's memory is shared by its cards.
       const double cards = std::min(cluster_.gpus, cluster_.gpus_per_node);
