@@ -58,9 +58,10 @@ Eager eager_of(const std::string& name, const CardModel& card) {
   // To fp32, square, mean, rsqrt, two products, back: 36 bytes an element for 4.
   if (name == "eager_rms_norm") return {9, 6, 10};
   if (name == "eager_swiglu") return {1.25, 3, 4};  // 5 half-width passes for the 4 counted
-  // Counts of tokens, their order and the exchange's plan; the exchange itself.
-  if (name == "dispatch") return {1, 10, 6};
-  if (name == "combine") return {1, 6, 6};
+  // Counts of tokens, their order and the exchange's plan; the exchange itself. Fused: the notice
+  // of counts, the exchange, the order by expert.
+  if (name == "dispatch") return card.fused_dispatch ? Eager{1, 4, 2} : Eager{1, 10, 6};
+  if (name == "combine") return card.fused_dispatch ? Eager{1, 2, 3} : Eager{1, 6, 6};
   if (card.fused) return {};
   // Halves of queries and keys cut, negated, joined, two products and a sum each.
   if (name == "rotary") return {3.3, 10, 10};
@@ -179,6 +180,7 @@ CardModel card_model(const Cluster& cluster, const ClusterStrategy& strategy) {
   card.cast_weights = card.narrow_products && (strategy.zero_stage >= 3 || strategy.own_engine);
   card.metric_bytes = strategy.metric_bytes;
   card.eager_ring = strategy.eager_ring;
+  card.fused_dispatch = strategy.dispatcher == Dispatcher::kRanks;
   card.accumulate_bytes =
       strategy.accumulate_apart || strategy.accumulation() <= 1 ? 2 : strategy.accumulate_bytes;
   card.bytes_per_s = a.memory_bytes_per_s;

@@ -33,7 +33,7 @@ struct CardModel {
   bool own_engine = false;       // tapes say which products are in fp8
   bool swiglu_in_products = false;
   double metric_bytes = 0;  // of a logit, for metrics beside the loss
-  bool eager_ring = false;
+  bool eager_ring = false, fused_dispatch = false;
   int accumulate_bytes = 2;  // that a product writes (and reads) a gradient of a weight
   bool fused = true, fused_softmax = true;
   double attention_forward = 0.6, attention_backward = 0.5;  // of bf16's peak, fused attention

@@ -147,7 +147,8 @@ ClusterStrategy shape_key(const ClusterStrategy& strategy) {
   s.global_batch = ClusterStrategy().global_batch;
   s.accumulate_bytes = ClusterStrategy().accumulate_bytes;
   s.accumulate_apart = false;
-  s.overlap_tensor = s.graphs = s.current_scaling = s.eager_ring = false;
+  s.dispatcher = Dispatcher::kNodes;
+  s.overlap_tensor = s.overlap_expert = s.graphs = s.current_scaling = s.eager_ring = false;
   s.attention_generation = 0;
   return s;
 }
