@@ -185,6 +185,8 @@ bool weight_gradients_apart(const ClusterStrategy& s) {
           s.pipeline == PipelineKind::kZb2p);
 }
 
+bool stages_end_together(const ClusterStrategy& s) { return !weight_gradients_apart(s); }
+
 PipelineOrders pipeline_orders(const ClusterStrategy& s, const PipelineTimes& times) {
   if (s.pipeline == PipelineKind::kZbV && s.mesh.pipeline > 1) {
     return zero_bubble_v_orders(times, 2 * s.mesh.pipeline);

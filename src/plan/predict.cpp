@@ -179,6 +179,8 @@ Prediction Planner::predict(const ClusterStrategy& s, StepPieces& pieces) {
 
   // What comes after each stage's last backward: reduction, optimizer, publication.
   StepTime& time = out.time;
+  const bool together = stages_end_together(s);
+  const auto begins = [&](size_t stage) { return together ? 0 : run.result.begin_ns[stage]; };
   double end = 0;
   for (int stage = 0; stage < p; ++stage) {
     const auto at = static_cast<size_t>(stage);
@@ -278,7 +280,7 @@ Prediction Planner::predict(const ClusterStrategy& s, StepPieces& pieces) {
     own.offload = offload;
     own.slow = slow;
     const double finish =
-        run.end_ns[at] + slow + exposed_reduce + optimizer + offload + exposed_publish;
+        run.end_ns[at] - begins(at) + slow + exposed_reduce + optimizer + offload + exposed_publish;
     if (finish > end) {
       end = finish;
       time.overlap_ns = slow;
@@ -310,9 +312,10 @@ Prediction Planner::predict(const ClusterStrategy& s, StepPieces& pieces) {
   if (z3) time.overlap_ns += overlap[bound] * m;
   const double spent =
       time.work.total() + (z3 ? (gather[bound] + reduce[bound] + overlap[bound]) * m : 0);
-  time.bubble_ns = std::max(0.0, run.end_ns[bound] - spent);
+  time.bubble_ns = std::max(0.0, run.end_ns[bound] - begins(bound) - spent);
   time.transfer_ns = std::min(time.bubble_ns, 2 * times.transfer_ns * (p - 1) * chunks);
-  time.bubble_rate = run.total_ns > 0 ? time.bubble_ns / run.total_ns : 0;
+  const double span = run.total_ns - begins(bound);
+  time.bubble_rate = span > 0 ? time.bubble_ns / span : 0;
 
   const double samples = real(s.global_batch);
   out.model_flops = costs.shard->model_flops * samples;

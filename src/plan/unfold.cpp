@@ -389,8 +389,13 @@ UnfoldedStep unfold_step(const ClusterStrategy& strategy, const StepPieces& piec
     }
     if (task.duration > 0 || e.work == StepWork::kSend) out.events.push_back(e);
   }
-  for (const auto& events : by_stage) {
-    out.step_ns = std::max(out.step_ns, stage_end(events, pieces.overlap_gather));
+  out.begin_ns.assign(static_cast<size_t>(stages), 0);
+  for (size_t stage = 0; stage < by_stage.size(); ++stage) {
+    if (!stages_end_together(strategy) && !by_stage[stage].empty()) {
+      out.begin_ns[stage] = by_stage[stage].front()->begin_ns;
+    }
+    const double end = stage_end(by_stage[stage], pieces.overlap_gather);
+    out.step_ns = std::max(out.step_ns, end - out.begin_ns[stage]);
   }
   std::stable_sort(out.events.begin(), out.events.end(), [](const auto& a, const auto& b) {
     if (a.stage != b.stage) return a.stage < b.stage;
