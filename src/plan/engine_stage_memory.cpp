@@ -2,7 +2,9 @@
 #include "plan/engine_stage_memory.h"
 
 #include <algorithm>
+#include <map>
 
+#include "comm/peer_window.h"
 #include "core/format.h"
 #include "core/json.h"
 #include "models/registry.h"
@@ -19,6 +21,35 @@ bool engine_runs(const ModelShape& model, const ClusterStrategy& s) {
          s.expert == 1 && s.shard_group == 0 && order && here &&
          s.recompute != Recompute::kSelective && s.precision != Precision::kF4;
 }
+
+namespace {
+
+// Windows for peers' terms, one a lane that reduces, where the data ranks share a host
+// (LaneCommunicators::share).
+int64_t windows_bytes(const Graph& graph,
+                      const Strategy& strategy,
+                      const Schedule& schedule,
+                      const Cluster& cluster) {
+  const auto ranks = static_cast<size_t>(strategy.mesh.data);
+  if (ranks < 2 || place_group(cluster, strategy.mesh.data, 1).nodes() > 1) return 0;
+  std::map<LaneId, int64_t> most;  // elements of one reduction
+  for (const Action& action : schedule.actions) {
+    if (action.kind != ActionKind::kReduce) continue;
+    int64_t elements = 0;
+    for (const int u : action.units)
+      elements += graph.parameters->units[static_cast<size_t>(u)].elements;
+    int64_t& largest = most[action.lane];
+    largest = std::max(largest, elements);
+  }
+  int64_t bytes = 0;
+  for (const auto& [lane, elements] : most) {
+    const size_t reduced = static_cast<size_t>(elements) * dtype_bytes(strategy.gradient_dtype);
+    bytes += static_cast<int64_t>(peer_window_bytes(reduced, ranks));
+  }
+  return bytes;
+}
+
+}  // namespace
 
 std::vector<StageMemory> engine_stage_memory(const ModelShape& model,
                                              const ClusterStrategy& s,
@@ -45,6 +76,8 @@ std::vector<StageMemory> engine_stage_memory(const ModelShape& model,
     const EngineMemory replayed = engine_memory(graph, strategy, schedule, prompt_order(schedule));
     StageMemory memory;
     memory.bytes = replayed.at_peak;
+    memory.bytes[static_cast<size_t>(MemoryCategory::kCommunication)] +=
+        windows_bytes(graph, strategy, schedule, cluster);
     memory.context_bytes = cluster.context_bytes + static_cast<double>(scratch);
     memory.peak_moment =
         replayed.peak_action < 0

@@ -48,6 +48,13 @@ Prediction Planner::predict(const ClusterStrategy& s, StepPieces& pieces) {
   const auto cut = cut_positions(*costs.shard, p * chunks, s.balance_parameters);
   const Shards shards = shards_of(s, cluster_);
   const CardModel card = card_model(cluster_, s);
+  // This engine's collectives within a node are copies, which take nothing from products; its sums
+  // are passes of all multiprocessors over every rank's piece (ADR 0016).
+  const bool copies = s.own_engine && shards.dense_group.nodes() == 1;
+  const auto sums_ns = [&](double bytes) {
+    const double n = real(shards.dense);
+    return n > 1 ? memory_ns(card, bytes * (n + 1) / n) : 0;
+  };
   const bool z3 = s.zero_stage >= 3 && shards.dense_values * std::max(1, s.mesh.context) > 1;
   const double wire_weight = s.weight_bytes * (s.quantized_gather ? 0.5 : 1.0);
   const double wire_reduce = s.reduce_bytes * (s.quantized_reduce ? 0.25 : 1.0);
@@ -143,9 +150,12 @@ Prediction Planner::predict(const ClusterStrategy& s, StepPieces& pieces) {
         if (z3) {
           piece.gather = gather_price[kind];
           piece.reduce = reduce_price[kind];
-          piece.slow = s.overlap_gather ? std::min(piece.gather, forward) * kOverlapSlowdown : 0;
+          const bool reduces = reduce_price[kind] > 0;
+          piece.slow =
+              s.overlap_gather && !copies ? std::min(piece.gather, forward) * kOverlapSlowdown : 0;
           piece.slow_back =
-              s.overlap_reduce
+              copies ? (reduces ? sums_ns(real(block.parameters) * wire_reduce) : 0)
+              : s.overlap_reduce
                   ? std::min(piece.gather + piece.reduce, backward + weight) * kOverlapSlowdown
                   : 0;
         }
@@ -201,6 +211,7 @@ Prediction Planner::predict(const ClusterStrategy& s, StepPieces& pieces) {
       } else {
         exposed_reduce = rounds * reduce_ns;
       }
+      if (copies) slow = rounds * sums_ns(dense * wire_reduce);
       if (s.zero_stage >= 1) {
         publish_ns = collective_ns(
             cluster_, PlanCollective::kAllGather, dense * s.weight_bytes, shards.dense_group);

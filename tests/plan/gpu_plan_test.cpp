@@ -1,7 +1,8 @@
 // Run files planned on GPUs, against measured steps of this engine
 // (bench/results/plan_gpu_h200_*.md): the replayed schedule's memory is the ledger's peak to the
-// byte, which nothing is fitted to; the step within 7 % on one card, whose share of the peak was
-// fitted to these very runs, and 10 on two.
+// byte (where two cards were noted in GiB, within half a percent), which nothing is fitted to; the
+// step within 7 % on one card, whose share of the peak was fitted to such runs, and 10 on two, of
+// which one was 4 to 5 % slower than the other.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,7 +22,8 @@ struct Measured {
   int ranks, stage;
   bool bf16_states, fp8;
   double step_ms;
-  int64_t peak_bytes;  // of the ledger; 0: not noted
+  int64_t peak_bytes;   // of the ledger; 0: not noted
+  double peak_gib = 0;  // where no more digits are known
 };
 // bf16 with bf16 gradients and reduction, f32 masters and moments unless said; sequences of 1,024.
 constexpr Measured kMeasured[] = {
@@ -31,9 +33,13 @@ constexpr Measured kMeasured[] = {
     {"decoder", "qwen2.5-7b", 8, 1, 1, 1, true, false, 600.2, 100'763'873'348},
     {"decoder", "qwen2.5-7b", 8, 1, 1, 1, true, true, 432.2, 114'100'718'660},
     {"world_model", "small", 32, 1, 1, 0, false, false, 211.3, 79'716'651'136},
-    {"decoder", "qwen2.5-1.5b", 16, 1, 2, 2, false, false, 286.5, 50'040'074'820},
-    {"decoder", "qwen2.5-1.5b", 16, 1, 2, 3, false, false, 294.3, 49'899'106'884},
-    {"decoder", "qwen2.5-7b", 8, 1, 2, 3, false, false, 659.7, 103'876'387'396},
+    {"decoder", "qwen2.5-0.5b", 32, 1, 1, 0, false, false, 201.6, 0},
+    {"decoder", "qwen2.5-1.5b", 16, 1, 2, 2, false, false, 282.9, 0, 46.9},
+    {"decoder", "qwen2.5-1.5b", 16, 1, 2, 3, false, false, 288.3, 0, 46.8},
+    {"decoder", "qwen2.5-1.5b", 16, 4, 2, 1, false, false, 1102.1, 0},
+    {"decoder", "qwen2.5-7b", 8, 1, 2, 3, false, false, 642.7, 0, 97.0},
+    {"decoder", "qwen2.5-7b", 8, 1, 2, 3, true, false, 638.4, 0, 69.1},
+    {"decoder", "qwen2.5-7b", 8, 1, 2, 3, true, true, 450.5, 0},
 };
 
 RunConfig run_of(const Measured& m) {
@@ -75,6 +81,10 @@ TEST(GpuPlan, IsTheMeasuredMemoryToTheByteAndTheStepNearly) {
     const StageMemory& memory = p.memory.front();
     if (m.peak_bytes > 0) {
       EXPECT_EQ(std::llround(memory.total() - memory.context_bytes), m.peak_bytes);
+    }
+    if (m.peak_gib > 0) {
+      const double ledger = (memory.total() - memory.context_bytes) / (1 << 30);
+      EXPECT_NEAR(ledger / m.peak_gib, 1, 0.005) << ledger;
     }
     const double ratio = p.time.step_ns * 1e-6 / m.step_ms;
     EXPECT_NEAR(ratio, 1, m.ranks == 1 ? 0.07 : 0.10);
