@@ -4,46 +4,34 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "analysis/graph_window.h"
 #include "analysis/kernel_classes.h"
-#include "analysis/statistics.h"
 
 namespace vitrine {
 namespace {
 
-// A device begins its next kernel within this; more has a cause.
-constexpr int64_t kHandOverNs = 10'000;
-// A launch in an unloaded queue, where none was seen in the window.
-constexpr int64_t kUsualLatencyNs = 5'000;
 // Launch queues hold about a thousand; from half of that on a long call may be waiting for room.
 constexpr int64_t kFullQueue = 512, kLongCallNs = 100'000;
-// The clocks of host and device agree to about this.
-constexpr int64_t kClockNs = 20'000;
 // How far back a stream is searched for work that an event can stand for.
 constexpr size_t kSearched = 256;
-
-enum class PointKind : uint8_t { kWaitEnd, kDataEnd, kStreamWait, kDataBegin, kWaitBegin, kLaunch };
-struct Point {
-  int64_t at;
-  PointKind kind;
-  int32_t index;  // launch, state or stream wait
-};
 
 class Builder {
  public:
   Builder(const RankParts& parts, Interval host, bool marked)
-      : parts_(parts), window_(host), marked_(marked), streams_(parts.timeline.lanes.size()) {
+      : parts_(parts),
+        in_(read_window(parts, host)),
+        marked_(marked),
+        streams_(parts.timeline.lanes.size()),
+        waits_before_(in_.launches, INT64_MIN) {
+    out_.launches_known = in_.launches_known;
     class_of_name_.assign(parts.timeline.strings.size(), -1);
     if (!marked) lead_until_ = parts.device.front().begin;
   }
 
   DependencyGraph run() {
-    select_device();
-    learn_delays();
-    read_sync_rows();
-    collect_points();
-    out_.nodes.reserve(chosen_.size() + points_.size() + 1);
-    out_.edges.reserve(2 * chosen_.size() + points_.size() + 1);
-    out_.nodes.push_back({0, -1, kConstant, window_.begin, 0, 0, 0});
+    out_.nodes.reserve(in_.device.size() + in_.points.size() + 1);
+    out_.edges.reserve(2 * in_.device.size() + in_.points.size() + 1);
+    out_.nodes.push_back({0, -1, kConstant, in_.host.begin, 0, 0, 0});
     merge();
     close();
     return std::move(out_);
@@ -56,129 +44,26 @@ class Builder {
     return static_cast<size_t>(parts_.timeline.spans.lane[span(i).span]);
   }
 
-  // What was launched in the window; work before it only where it is still running or queued.
-  void select_device() {
-    int64_t known = 0, all = 0, first = INT64_MAX;
-    for (uint32_t i = 0; i < parts_.device.size(); ++i) {
-      const Launch* from = launch(i);
-      if (from != nullptr ? from->begin >= window_.end : span(i).begin >= window_.end) continue;
-      if (span(i).end < window_.begin) continue;
-      chosen_.push_back(i);
-      ++all, known += from != nullptr;
-      if (from != nullptr && from->begin >= window_.begin) first = std::min(first, span(i).begin);
-    }
-    out_.launches_known = 2 * known > all;
-    // Work without a launch was launched before the recording where launched work follows it.
-    first_launched_ = out_.launches_known ? first : window_.begin;
-  }
   bool from_before(uint32_t i) const {
     const Launch* from = launch(i);
-    return from != nullptr ? from->begin < window_.begin : span(i).begin < first_launched_;
-  }
-
-  // Medians of the window: launches to an idle stream, and from kernel to kernel of those that were
-  // launched well before.
-  void learn_delays() {
-    std::vector<int64_t> launched, queued, busy_until(streams_.size(), INT64_MIN);
-    for (const uint32_t i : chosen_) {
-      int64_t& until = busy_until[lane(i)];
-      const Launch* from = launch(i);
-      if (from != nullptr && from->begin <= span(i).begin) {
-        if (until <= from->begin && span(i).begin - from->begin <= kClockNs) {
-          launched.push_back(span(i).begin - from->begin);
-        } else if (from->end + kClockNs <= until && until <= span(i).begin &&
-                   span(i).begin - until <= kHandOverNs) {
-          queued.push_back(span(i).begin - until);
-        }
-      }
-      until = std::max(until, span(i).end);
-    }
-    latency_ = launched.empty() ? kUsualLatencyNs : median(std::move(launched));
-    hand_over_ = median(std::move(queued));
-  }
-
-  // Rows of synchronisation on the device say which stream waits, and which is waited for.
-  void read_sync_rows() {
-    const Spans& spans = parts_.timeline.spans;
-    for (size_t i = 0; i < spans.size(); ++i) {
-      if (spans.kind[i] != SpanKind::kSync || spans.correlation[i] == 0) continue;
-      if (!parts_.timeline.lanes[static_cast<size_t>(spans.lane[i])].device) continue;
-      stream_of_call_[spans.correlation[i]] = spans.lane[i];
-    }
-  }
-
-  bool lane_counts(size_t index) const {
-    return static_cast<int32_t>(index) == parts_.host.main_lane || launching_[index];
-  }
-
-  void collect_points() {
-    const HostWalk& host = parts_.host;
-    const auto after = [](const auto& list, int64_t at) {
-      return std::partition_point(
-          list.begin(), list.end(), [at](const auto& one) { return one.begin < at; });
-    };
-    launching_.assign(parts_.timeline.lanes.size(), false);
-    const auto first = after(host.launches, window_.begin);
-    const auto last = after(host.launches, window_.end);
-    first_launch_ = first - host.launches.begin();
-    waits_before_.assign(static_cast<size_t>(last - first), INT64_MIN);
-    for (auto it = first; it != last; ++it) {
-      launching_[static_cast<size_t>(it->lane)] = true;
-      if (it->device_spans == 0) continue;
-      points_.push_back(
-          {it->begin, PointKind::kLaunch, static_cast<int32_t>(it - host.launches.begin())});
-    }
-    for (size_t index = 0; index < host.segments.size(); ++index) {
-      if (lane_counts(index)) collect_segments(index);
-    }
-    const auto& waits = host.stream_waits;
-    for (auto it = after(waits, window_.begin); it != waits.end() && it->begin < window_.end;
-         ++it) {
-      points_.push_back(
-          {it->begin, PointKind::kStreamWait, static_cast<int32_t>(it - waits.begin())});
-      stream_waits_seen_ = true;
-    }
-    std::stable_sort(points_.begin(), points_.end(), [](const Point& a, const Point& b) {
-      return a.at != b.at ? a.at < b.at : a.kind < b.kind;
-    });
-  }
-
-  void collect_segments(size_t index) {
-    const auto& segments = parts_.host.segments[index];
-    auto it = std::partition_point(segments.begin(), segments.end(), [&](const HostSegment& s) {
-      return s.end <= window_.begin;
-    });
-    for (; it != segments.end() && it->begin < window_.end; ++it) {
-      const HostState& state = parts_.host.states[static_cast<size_t>(it->state)];
-      const int64_t begin = std::max(it->begin, window_.begin);
-      const int64_t end = std::min(it->end, window_.end);
-      if (!state.counts || begin >= end) continue;
-      if (state.doing == Doing::kSync) {
-        points_.push_back({begin, PointKind::kWaitBegin, it->state});
-        points_.push_back({end, PointKind::kWaitEnd, it->state});
-      } else if (state.doing == Doing::kData &&
-                 static_cast<int32_t>(index) == parts_.host.main_lane) {
-        points_.push_back({begin, PointKind::kDataBegin, it->state});
-        points_.push_back({end, PointKind::kDataEnd, it->state});
-        data_.push_back({begin, end});
-      }
-    }
+    return from != nullptr ? from->begin < in_.host.begin : span(i).begin < in_.first_launched_ns;
   }
 
   // Host points first where times are equal: a kernel may begin with its launch.
   void merge() {
     size_t p = 0;
-    for (const uint32_t i : chosen_) {
-      while (p < points_.size() && points_[p].at <= span(i).begin) host_point(points_[p++]);
+    for (const uint32_t i : in_.device) {
+      while (p < in_.points.size() && in_.points[p].at <= span(i).begin)
+        host_point(in_.points[p++]);
       room_in_queue(span(i).begin);
       device_node(i);
     }
-    while (p < points_.size()) host_point(points_[p++]);
-    room_in_queue(window_.end);
+    while (p < in_.points.size()) host_point(in_.points[p++]);
+    room_in_queue(in_.host.end);
     // Where launches aren't known the host's end is tied to nothing, so it would hold back all.
     if (!marked_ || !out_.launches_known) return;
-    open_node({0, -1, kConstant, window_.end, 0, 0, 0});
-    chain_edge(window_.end);
+    open_node({0, -1, kConstant, in_.host.end, 0, 0, 0});
+    chain_edge(in_.host.end);
   }
 
   GraphNode& open_node(GraphNode node) {
@@ -196,7 +81,7 @@ class Builder {
     host_node_ = last_node(), host_at_ = at;
   }
 
-  void host_point(const Point& point) {
+  void host_point(const HostPoint& point) {
     room_in_queue(point.at);
     if (point.kind == PointKind::kStreamWait) return stream_wait(point.index);
     open_node({0, -1, kConstant, point.at, 0, 0, 0});
@@ -216,7 +101,7 @@ class Builder {
     const Launch& from = parts_.host.launches[static_cast<size_t>(index)];
     node_of_launch_[index] = last_node();
     if (const auto it = pending_.find(from.lane); it != pending_.end()) {
-      waits_before_[static_cast<size_t>(index - first_launch_)] = it->second;
+      waits_before_[static_cast<size_t>(index - in_.first_launch)] = it->second;
       pending_.erase(it);
     }
     queue_ += from.device_spans;
@@ -236,14 +121,14 @@ class Builder {
     queue_was_full_ = true;
   }
 
-  void wait_end(const Point& point) {
+  void wait_end(const HostPoint& point) {
     const HostState& state = parts_.host.states[static_cast<size_t>(point.index)];
     depend_on_device(point.at, state.begin, stream_of(state), kClockNs);
   }
   int32_t stream_of(const HostState& state) const {
-    const auto it = stream_of_call_.find(state.correlation);
+    const auto it = in_.stream_of_call.find(state.correlation);
     const bool whole = parts_.timeline.strings[state.call].find("DeviceSync") != std::string::npos;
-    return it == stream_of_call_.end() || whole ? -1 : it->second;
+    return it == in_.stream_of_call.end() || whole ? -1 : it->second;
   }
 
   // The host point that was just opened waited for the work that ended last before it, give or take
@@ -282,8 +167,8 @@ class Builder {
   // The next launch of this thread waits for what was launched on other streams so far.
   void stream_wait(int32_t index) {
     const StreamWait& wait = parts_.host.stream_waits[static_cast<size_t>(index)];
-    const auto it = stream_of_call_.find(wait.correlation);
-    if (it == stream_of_call_.end()) {
+    const auto it = in_.stream_of_call.find(wait.correlation);
+    if (it == in_.stream_of_call.end()) {
       pending_[wait.lane] = wait.begin;
     } else {
       stream_pending_[it->second] = wait.begin;
@@ -306,7 +191,7 @@ class Builder {
         {0, static_cast<int32_t>(i), before ? kConstant : group_of(i), work.begin, duration, 0, 0});
     if (before) {
       out_.base_ns = std::max(out_.base_ns, work.end);
-      out_.edges.push_back({0, false, kConstant, work.begin - window_.begin, 0});
+      out_.edges.push_back({0, false, kConstant, work.begin - in_.host.begin, 0});
     } else {
       ready_ = INT64_MIN;
       launch_edge(i);
@@ -334,7 +219,7 @@ class Builder {
     // A call that takes longer than a launch usually does (it loads code, say) holds its kernel
     // back.
     const int64_t weight =
-        std::min(span(i).begin - from->begin, std::max(latency_, from->end - from->begin));
+        std::min(span(i).begin - from->begin, std::max(in_.latency_ns, from->end - from->begin));
     const int64_t call = from->begin < lead_until_
                              ? 0
                              : std::min(std::max<int64_t>(0, from->end - from->begin), weight);
@@ -347,7 +232,7 @@ class Builder {
     const uint32_t node = nodes.back();
     const int64_t begin = span(i).begin, end = end_of_node(node);
     if (end <= begin)
-      return add_edge({node, false, kConstant, std::min(begin - end, hand_over_)}, end);
+      return add_edge({node, false, kConstant, std::min(begin - end, in_.hand_over_ns)}, end);
     const int64_t since = out_.nodes[node].begin_ns;
     add_edge({node, true, out_.nodes[node].group, 0, begin - since}, since);
   }
@@ -358,14 +243,14 @@ class Builder {
       const uint32_t node = ended_before(s, launched_before, span(i).begin);
       if (node == 0) continue;
       const int64_t end = end_of_node(node);
-      add_edge({node, false, kConstant, std::min(span(i).begin - end, hand_over_)}, end);
+      add_edge({node, false, kConstant, std::min(span(i).begin - end, in_.hand_over_ns)}, end);
     }
   }
 
   void wait_edges(uint32_t i) {
     const Launch* from = launch(i);
     if (from == nullptr) return;
-    if (const int64_t at = waits_before_[static_cast<size_t>(span(i).launch - first_launch_)];
+    if (const int64_t at = waits_before_[static_cast<size_t>(span(i).launch - in_.first_launch)];
         at != INT64_MIN) {
       depend_on_streams(i, at);
     }
@@ -375,7 +260,7 @@ class Builder {
       stream_pending_.erase(it);
     }
     // Libraries of communication make their stream wait for what was launched before.
-    if (!stream_waits_seen_ && span(i).use == DeviceUse::kCommunication) {
+    if (!in_.stream_waits_seen && span(i).use == DeviceUse::kCommunication) {
       depend_on_streams(i, from->begin);
     }
   }
@@ -393,11 +278,11 @@ class Builder {
       }
       if (found != 0) {
         ++by_time_;
-        add_edge({found, false, kConstant, std::min(begin - latest, hand_over_), 0}, latest);
+        add_edge({found, false, kConstant, std::min(begin - latest, in_.hand_over_ns), 0}, latest);
       }
     }
     if (ready_ == INT64_MIN)
-      add_edge({0, false, kConstant, begin - window_.begin, 0}, window_.begin);
+      add_edge({0, false, kConstant, begin - in_.host.begin, 0}, in_.host.begin);
     GraphNode& node = out_.nodes.back();
     node.delay_ns = begin - ready_;
     if (!out_.launches_known) node.data_ns = loading_within({ready_, begin});
@@ -405,15 +290,15 @@ class Builder {
   int64_t loading_within(Interval gap) const {
     int64_t sum = 0;
     auto it = std::partition_point(
-        data_.begin(), data_.end(), [&](const Interval& d) { return d.end <= gap.begin; });
-    for (; it != data_.end() && it->begin < gap.end; ++it) {
+        in_.data.begin(), in_.data.end(), [&](const Interval& d) { return d.end <= gap.begin; });
+    for (; it != in_.data.end() && it->begin < gap.end; ++it) {
       sum += std::min(it->end, gap.end) - std::max(it->begin, gap.begin);
     }
     return sum;
   }
 
   void close() {
-    out_.base_ns = std::max({out_.base_ns, window_.begin, lead_until_});
+    out_.base_ns = std::max({out_.base_ns, in_.host.begin, lead_until_});
     for (uint32_t i = 0; i < out_.nodes.size(); ++i) {
       out_.end_ns = std::max(out_.end_ns, end_of_node(i));
     }
@@ -428,9 +313,9 @@ class Builder {
             "through the device is longer than it seems");
       }
     }
-    if (stream_of_call_.empty() && streams_in_use() > 1) {
+    if (in_.stream_of_call.empty() && streams_in_use() > 1) {
       said.push_back(
-          stream_waits_seen_
+          in_.stream_waits_seen
               ? "which events streams wait for is not recorded (no cuda_sync rows): a stream that "
                 "waits is taken to wait for all that other streams were given before"
               : "no waits between streams are recorded: a kernel that begins as another stream's "
@@ -443,7 +328,7 @@ class Builder {
     if (queue_was_full_) {
       said.push_back("long launch calls with a full queue are taken to wait for the device");
     }
-    if (before_launch_ * 100 > static_cast<int64_t>(chosen_.size())) {
+    if (before_launch_ * 100 > static_cast<int64_t>(in_.device.size())) {
       said.push_back(std::to_string(before_launch_) +
                      " kernels begin before their launch by their clock: that launch bounds them "
                      "is left out");
@@ -455,31 +340,24 @@ class Builder {
   }
 
   const RankParts& parts_;
-  const Interval window_;
+  const GraphWindow in_;
   const bool marked_;
   DependencyGraph out_;
-  std::vector<uint32_t> chosen_;  // into RankParts::device
-  std::vector<Point> points_;
-  std::vector<Interval> data_;
   std::vector<std::vector<uint32_t>> streams_;  // nodes by lane
-  std::vector<bool> launching_;                 // lanes
   std::vector<int8_t> class_of_name_;
-  std::vector<int64_t> waits_before_;  // by launch from first_launch_ on: the stream wait's time
+  std::vector<int64_t> waits_before_;  // by launch from in_.first_launch on: the stream wait's time
   std::unordered_map<int32_t, uint32_t> node_of_launch_;
-  std::unordered_map<int64_t, int32_t> stream_of_call_;
   std::unordered_map<int32_t, int64_t> pending_, stream_pending_;  // by thread, by stream
   // Without steps the window begins with the device's first work; what the host did before is kept
   // as it was.
   int64_t lead_until_ = INT64_MIN;
-  ptrdiff_t first_launch_ = 0;
-  int64_t first_launched_ = 0, latency_ = 0, hand_over_ = 0;
   uint32_t host_node_ = 0;
-  int64_t host_at_ = window_.begin;
+  int64_t host_at_ = in_.host.begin;
   int32_t in_wait_ = 0, in_data_ = 0;
   int64_t queue_ = 0, blocked_until_ = -1, blocked_from_ = 0;
   int64_t ready_ = 0;  // of the node at hand: when all its edges allow it
   int64_t by_time_ = 0, before_launch_ = 0;
-  bool stream_waits_seen_ = false, queue_was_full_ = false, host_waits_ = false;
+  bool queue_was_full_ = false, host_waits_ = false;
 };
 
 }  // namespace

@@ -183,6 +183,9 @@ void choose_stack(Cluster& cluster, const std::string& name) {
   const Efficiency stack = *found;
   cluster.efficiency.era = stack.era;
   cluster.efficiency.matmul = stack.matmul;
+  cluster.efficiency.narrow_share = stack.narrow_share;
+  cluster.efficiency.fill = stack.fill;
+  cluster.efficiency.swiglu_in_products = stack.swiglu_in_products;
   cluster.efficiency.memory = stack.memory;
   cluster.efficiency.launch_ns = stack.launch_ns;
   cluster.efficiency.communication = stack.communication;

@@ -26,10 +26,18 @@ struct Efficiency {
   // As `ceiling`, of fp8's and fp4's peaks: power and operands' traffic limit them more; 0: as
   // `ceiling`.
   double narrow_ceiling = 0;
+  // Of fp8's and fp4's shares of their peaks against bf16's, where the software's own is known; 0:
+  // as the ceilings.
+  double narrow_share = 0;
   double matmul = 0.75;  // of the peak, for a large matrix product that fills the card
   // As `matmul` at most, of kernels that use the matrix instructions of the generation before
   // (fused attention before its third generation, on Hopper and later).
   double older_instructions = 1;
+  // This engine's products end in swiglu (ops/gpu/linear_swiglu.cpp): on Hopper.
+  bool swiglu_in_products = false;
+  // Multiply-adds that filling and draining a tile's pipeline is worth, along k; persistent kernels
+  // load the next tile while they write the last.
+  double fill = 96;
   double memory = 0.80;      // of the memory bandwidth, for a large pass
   double launch_ns = 6000;   // host time to issue one operation
   double communication = 1;  // of the bandwidth that NCCL's model gives collectives

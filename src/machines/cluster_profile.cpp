@@ -111,6 +111,7 @@ void set_efficiency(Efficiency& efficiency,
                                    {"older_instructions", &efficiency.older_instructions},
                                    {"power", &efficiency.power},
                                    {"narrow_ceiling", &efficiency.narrow_ceiling},
+                                   {"narrow_share", &efficiency.narrow_share},
                                    {"communication", &efficiency.communication}}) {
     if (!in.has(key)) continue;
     *field = in.number(key, *field);
@@ -120,6 +121,8 @@ void set_efficiency(Efficiency& efficiency,
   }
   if (!in.has("ceiling") && in.has("matmul") && !stack) efficiency.ceiling = efficiency.matmul;
   if (in.has("ceiling") && !in.has("narrow_ceiling")) efficiency.narrow_ceiling = 0;
+  efficiency.swiglu_in_products = in.boolean("swiglu_in_products", efficiency.swiglu_in_products);
+  efficiency.fill = amount(in, "fill", efficiency.fill);
   efficiency.launch_ns = amount(in, "launch_ns", efficiency.launch_ns);
   in.finish();
 }

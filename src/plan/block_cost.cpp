@@ -4,12 +4,18 @@
 #include <algorithm>
 #include <cmath>
 
+#include "plan/tape_time.h"
+
 namespace vitrine {
 namespace {
 
 // Of tensor-parallel communication that is pipelined with its product, what stays exposed; and of
 // the exchange of keys and values along a context ring, what attention does not cover is left.
 constexpr double kTensorExposed = 0.30;
+// Of tokens' exchange beside the other direction of another micro-batch: what the first and last of
+// a step have nothing beside them for, and the share of the multiprocessors that the exchange takes
+// from the products (24 of 132, DeepEP on H100).
+constexpr double kExpertExposed = 0.30 + 24.0 / 132;
 
 bool is_norm(const std::string& name) {
   return name == "rms_norm" || name == "layer_norm" || name == "add_rms_norm" ||
@@ -161,9 +167,10 @@ BlockCost block_cost(const ShardBlock& block,
   std::vector<bool> held(tape.slots().size(), false);  // for gradients of weights
   int forward_launches = 0, backward_launches = 0, recompute_launches = 0;
   double forward_busy = 0, backward_busy = 0, recompute_busy = 0;
+  const std::vector<OpTime> times = tape_times(card, tape);
   for (size_t n = 0; n < tape.nodes().size(); ++n) {
     const TapeNode& node = tape.nodes()[n];
-    const OpTime t = op_time(card, tape, node);
+    const OpTime& t = times[n];
     const auto c = static_cast<size_t>(t.op_class);
     const bool back = node.needs_backward && block.trains;
     const bool again =
@@ -205,14 +212,17 @@ BlockCost block_cost(const ShardBlock& block,
     const GroupPlace group = traffic.group == PlanGroup::kTensor    ? tensor
                              : traffic.group == PlanGroup::kContext ? context
                                                                     : expert;
+    const double copies = strategy.dispatcher == Dispatcher::kCopies ? 1 : traffic.copies;
+    const bool once =
+        traffic.group == PlanGroup::kExpert && strategy.dispatcher == Dispatcher::kRanks;
     double there =
-        collective_ns(cluster, traffic.forward, traffic.forward_bytes, group, traffic.copies);
+        collective_ns(cluster, traffic.forward, traffic.forward_bytes, group, copies, once);
     // Gradients of keys and values travel beside them, in fp32 where a framework sums them.
     const double backward_bytes =
         traffic.backward_bytes *
         (traffic.group == PlanGroup::kContext && strategy.eager_ring ? 1.5 : 1);
     double back_ns =
-        back ? collective_ns(cluster, traffic.backward, backward_bytes, group, traffic.copies) : 0;
+        back ? collective_ns(cluster, traffic.backward, backward_bytes, group, copies, once) : 0;
     const double sent = traffic.forward_bytes * (again ? 2 : 1) + (back ? backward_bytes : 0);
     if (traffic.group == PlanGroup::kTensor) {
       // The second gather of a split sequence runs beside the product of the input's gradient.
@@ -230,9 +240,10 @@ BlockCost block_cost(const ShardBlock& block,
       if (again) cost.recompute.context += std::max(there * ring, there - t.forward_ns);
       cost.context_bytes += sent;
     } else {
-      cost.forward.expert += there;
-      cost.backward_input.expert += back_ns;
-      if (again) cost.recompute.expert += there;
+      const double exposed = strategy.overlap_expert ? kExpertExposed : 1;
+      cost.forward.expert += there * exposed;
+      cost.backward_input.expert += back_ns * exposed;
+      if (again) cost.recompute.expert += there * exposed;
       cost.expert_bytes += sent;
     }
   }

@@ -34,6 +34,8 @@ const Names<Precision> kPrecisions = {{Precision::kF32, "fp32"},
                                       {Precision::kBF16, "bf16"},
                                       {Precision::kF8, "fp8"},
                                       {Precision::kF4, "fp4"}};
+const Names<Dispatcher> kDispatchers = {
+    {Dispatcher::kCopies, "copies"}, {Dispatcher::kNodes, "nodes"}, {Dispatcher::kRanks, "ranks"}};
 
 template <typename Enum>
 const char* name_of(const Names<Enum>& names, Enum value) {
@@ -337,6 +339,7 @@ const char* recompute_name(Recompute recompute) { return name_of(kRecomputes, re
 const char* tier_name(Tier tier) { return name_of(kTiers, tier); }
 const char* pipeline_name(PipelineKind kind) { return name_of(kPipelines, kind); }
 const char* precision_name(Precision precision) { return name_of(kPrecisions, precision); }
+const char* dispatcher_name(Dispatcher dispatcher) { return name_of(kDispatchers, dispatcher); }
 
 Recompute recompute_from_name(const std::string& name) {
   return from_name(kRecomputes, name, "recomputation");
@@ -347,6 +350,9 @@ PipelineKind pipeline_from_name(const std::string& name) {
 }
 Precision precision_from_name(const std::string& name) {
   return from_name(kPrecisions, name, "precision");
+}
+Dispatcher dispatcher_from_name(const std::string& name) {
+  return from_name(kDispatchers, name, "dispatcher");
 }
 
 int64_t ClusterStrategy::accumulation() const { return global_batch / (micro_batch * mesh.data); }

@@ -26,15 +26,21 @@ enum class LossForm : uint8_t { kFramework, kInPlace, kFused, kGathered, kSplit 
 // Of matrix products; sums, norms and losses are in bf16 or fp32.
 enum class Precision : uint8_t { kF32, kF16, kBF16, kF8, kF4 };
 
-const char* recompute_name(Recompute recompute);  // "none", "selective", "full"
-const char* tier_name(Tier tier);                 // "device", "host", "disk"
-const char* pipeline_name(PipelineKind kind);     // "gpipe", "1f1b", "interleaved", "zb-h1", ...
-const char* precision_name(Precision precision);  // "fp32", "fp16", "bf16", "fp8", "fp4"
+// How tokens go to their experts: every copy by itself (NCCL's all-to-all); those for one node over
+// the network once; those for one rank once, by fused kernels (DeepEP, HybridEP).
+enum class Dispatcher : uint8_t { kCopies, kNodes, kRanks };
+
+const char* recompute_name(Recompute recompute);     // "none", "selective", "full"
+const char* tier_name(Tier tier);                    // "device", "host", "disk"
+const char* pipeline_name(PipelineKind kind);        // "gpipe", "1f1b", "interleaved", "zb-h1", ...
+const char* precision_name(Precision precision);     // "fp32", "fp16", "bf16", "fp8", "fp4"
+const char* dispatcher_name(Dispatcher dispatcher);  // "copies", "nodes", "ranks"
 // The other way round; throw ConfigError that lists the known ones.
 Recompute recompute_from_name(const std::string& name);
 Tier tier_from_name(const std::string& name);
 PipelineKind pipeline_from_name(const std::string& name);
 Precision precision_from_name(const std::string& name);
+Dispatcher dispatcher_from_name(const std::string& name);
 
 inline bool operator==(const Mesh& a, const Mesh& b) {
   return std::tie(a.data, a.tensor, a.pipeline, a.context) ==
@@ -77,6 +83,8 @@ struct ClusterStrategy {
   bool graphs = false;  // CUDA graphs: no launch cost
   int64_t loss_chunk_rows = 0;  // rows of logits alive at once; 0: all
   double imbalance = 1;         // tokens of the fullest expert against the mean
+  Dispatcher dispatcher = Dispatcher::kNodes;
+  bool overlap_expert = false;  // beside the work of another micro-batch's other direction
   int64_t reduce_bucket = 500'000'000, gather_bucket = 500'000'000;  // elements
   int64_t prefetch_elements = 50'000'000;                            // ZeRO-3
   // Bytes of weights kept between uses under ZeRO-3; -1: weight_bytes. 0: they are made from the

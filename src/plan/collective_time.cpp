@@ -54,23 +54,30 @@ double ring_bandwidth(const Cluster& cluster, GroupPlace group) {
   return std::max(bandwidth, 1.0);
 }
 
-double collective_ns(
-    const Cluster& cluster, PlanCollective kind, double bytes, GroupPlace group, double copies) {
+double collective_ns(const Cluster& cluster,
+                     PlanCollective kind,
+                     double bytes,
+                     GroupPlace group,
+                     double copies,
+                     bool once_a_rank) {
   if (group.ranks <= 1 || kind == PlanCollective::kNone) return 0;
   const double n = group.ranks, nodes = group.nodes();
   const double bandwidth = ring_bandwidth(cluster, group) * cluster.efficiency.communication;
   const bool reduce_all = kind == PlanCollective::kAllReduce;
   const double steps = reduce_all ? 2 * (n - 1) : n - 1;
   const double far = nodes > 1 ? (reduce_all ? 2 * nodes : nodes) : 0;
+  // Of `copies` copies to places drawn among `places`, the share that is sent when each place gets
+  // one.
+  const auto sent_once = [&](double places) {
+    return places * (1 - std::pow(1 - 1 / places, copies)) / copies;
+  };
   double moved = bytes * (n - 1) / n * (reduce_all ? 2 : 1);
+  if (once_a_rank) moved *= sent_once(n);
   double rate = bandwidth;
   if (kind == PlanCollective::kAllToAll && nodes > 1) {
     // What leaves the node goes over the rank's own network card; the rest over the link.
-    // Of `copies` copies, those for one other node are sent once.
-    const double reached =
-        nodes * (1 - std::pow(1 - 1 / nodes, copies)) / std::min(copies, nodes * copies);
-    const double outside = bytes * reached * (nodes - 1) / nodes;
-    const double inside = bytes * (n - 1) / n;
+    const double outside = bytes * sent_once(nodes) * (nodes - 1) / nodes;
+    const double inside = moved;
     const double link = over_pcie(cluster, group) ? cluster.pcie_bytes_per_s * kPcieShare
                                                   : cluster.link_bytes_per_s * kLinkShare;
     moved = 1;

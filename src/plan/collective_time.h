@@ -19,9 +19,13 @@ GroupPlace place_group(const Cluster& cluster, int ranks, int64_t stride);
 // on several nodes, when nothing else uses the links. Constants: NCCL 2.2x src/graph/tuning.cc, as
 // far as they are public facts; link efficiencies as nccl-tests measures them on DGX machines.
 // `copies` (all-to-all): that many of an element's copies go to ranks drawn at random; those for
-// one node cross the network once (DeepEP, HybridEP).
-double collective_ns(
-    const Cluster& cluster, PlanCollective kind, double bytes, GroupPlace group, double copies = 1);
+// one node cross the network once; with `once_a_rank` those for one rank are sent once.
+double collective_ns(const Cluster& cluster,
+                     PlanCollective kind,
+                     double bytes,
+                     GroupPlace group,
+                     double copies = 1,
+                     bool once_a_rank = false);
 
 // Bus bandwidth that rings of the group reach with large buffers, bytes/s.
 double ring_bandwidth(const Cluster& cluster, GroupPlace group);

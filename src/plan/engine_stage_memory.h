@@ -13,7 +13,8 @@ namespace vitrine {
 bool engine_runs(const ModelShape& model, const ClusterStrategy& strategy);
 
 // By stage; of the rank that holds most. What communicates is done before the compute lane goes on,
-// as a host that runs ahead of its card allocates. Without loading of data. Throws what the engine
+// as a host that runs ahead of its card allocates. `bytes` is what the engine's ledger counts;
+// scratch of kernels is with the context. Without loading of data. Throws what the engine
 // throws for a strategy that it does not run.
 std::vector<StageMemory> engine_stage_memory(const ModelShape& model,
                                              const ClusterStrategy& strategy,

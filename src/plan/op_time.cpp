@@ -6,12 +6,11 @@
 
 #include "core/error.h"
 #include "core/format.h"
+#include "ops/fp8.h"
 
 namespace vitrine {
 namespace {
 
-// Multiply-adds that filling and draining a tile's pipeline is worth, along k.
-constexpr double kFill = 96;
 // Of the efficiency of large products: what fused attention kernels reach with a causal mask,
 // forward and backward, by generation. FlashAttention-2's paper gives 1: 110-125, 2: 170-190 of 312
 // TFLOP/s on A100 for both directions together; FlashAttention-3's and cuDNN 9's figures on H100
@@ -20,6 +19,11 @@ struct AttentionShare {
   double forward, backward;
 };
 constexpr AttentionShare kAttention[] = {{0.80, 0.65}, {0.58, 0.46}, {0.80, 0.68}, {0.80, 0.65}};
+// Keys of a query that filling the pipeline of a fused attention kernel and the half of a tile
+// beyond the diagonal are worth.
+constexpr double kKeyFill = 192;
+// Rows below which this engine does not take cuDNN's attention (ops/gpu/attention_cudnn.cpp).
+constexpr int64_t kShortRows = 64;
 // Small passes do not reach the bandwidth: bytes at which half of it is reached.
 constexpr double kHalfBandwidthBytes = 2.0e6;
 
@@ -54,9 +58,10 @@ Eager eager_of(const std::string& name, const CardModel& card) {
   // To fp32, square, mean, rsqrt, two products, back: 36 bytes an element for 4.
   if (name == "eager_rms_norm") return {9, 6, 10};
   if (name == "eager_swiglu") return {1.25, 3, 4};  // 5 half-width passes for the 4 counted
-  // Counts of tokens, their order and the exchange's plan; the exchange itself.
-  if (name == "dispatch") return {1, 10, 6};
-  if (name == "combine") return {1, 6, 6};
+  // Counts of tokens, their order and the exchange's plan; the exchange itself. Fused: the notice
+  // of counts, the exchange, the order by expert.
+  if (name == "dispatch") return card.fused_dispatch ? Eager{1, 4, 2} : Eager{1, 10, 6};
+  if (name == "combine") return card.fused_dispatch ? Eager{1, 2, 3} : Eager{1, 6, 6};
   if (card.fused) return {};
   // Halves of queries and keys cut, negated, joined, two products and a sum each.
   if (name == "rotary") return {3.3, 10, 10};
@@ -83,6 +88,14 @@ void add_group_launches(const CardModel& card, double groups, bool back, OpTime&
   const double each = card.narrow_products ? kNarrowCalls : 1;
   t.forward_launches += static_cast<int>(groups * each);
   if (back) t.backward_launches += static_cast<int>(2 * groups * each);
+}
+
+// Bytes an output element that the kernels around fused attention's backward move: outputs and
+// their gradients read for the sums of their products, gradients of queries cleared, read and
+// rounded from fp32; and, of keys and values that several query heads share, gradients by head.
+double backward_passes(const TapeNode& node) {
+  const double heads = node.attrs.number("heads");
+  return node.attrs.number("kv_heads", heads) < heads ? 22 : 14;
 }
 
 // What a hop of a context ring adds to attention: partial outputs (and gradients of queries, keys
@@ -155,13 +168,19 @@ CardModel card_model(const Cluster& cluster, const ClusterStrategy& strategy) {
   }
   card.flops_per_s *= cluster.efficiency.power;
   card.narrow_flops_per_s *= cluster.efficiency.power;
-  if (card.narrow_products && cluster.efficiency.narrow_ceiling > 0) {
+  if (card.narrow_products && cluster.efficiency.narrow_share > 0) {
+    card.flops_per_s *= cluster.efficiency.narrow_share;
+  } else if (card.narrow_products && cluster.efficiency.narrow_ceiling > 0) {
     card.flops_per_s *= cluster.efficiency.narrow_ceiling / cluster.efficiency.ceiling;
   }
-  card.current_scaling = card.narrow_products && strategy.current_scaling;
-  card.cast_weights = card.narrow_products && strategy.zero_stage >= 3;
+  card.own_engine = strategy.own_engine;
+  card.swiglu_in_products = strategy.own_engine && cluster.efficiency.swiglu_in_products;
+  // This engine takes scales of the tensor itself and rounds weights in every micro-batch.
+  card.current_scaling = card.narrow_products && (strategy.current_scaling || strategy.own_engine);
+  card.cast_weights = card.narrow_products && (strategy.zero_stage >= 3 || strategy.own_engine);
   card.metric_bytes = strategy.metric_bytes;
   card.eager_ring = strategy.eager_ring;
+  card.fused_dispatch = strategy.dispatcher == Dispatcher::kRanks;
   card.accumulate_bytes =
       strategy.accumulate_apart || strategy.accumulation() <= 1 ? 2 : strategy.accumulate_bytes;
   card.bytes_per_s = a.memory_bytes_per_s;
@@ -194,7 +213,7 @@ double matmul_ns(const CardModel& card, double m, double n, double k, double bat
       waves = full + (rest > 0 ? 0.35 + 0.65 * rest : 0);
       if (full == 0) waves = 1;
     }
-    const double flops = waves * units * tile.m * tile.n * 2 * (k + kFill);
+    const double flops = waves * units * tile.m * tile.n * 2 * (k + card.efficiency.fill);
     best = std::min(best, flops / (peak * card.efficiency.matmul * tile.share));
   }
   const double bytes = 2 * batch * (m * k + k * n + m * n);
@@ -204,6 +223,14 @@ double matmul_ns(const CardModel& card, double m, double n, double k, double bat
 double memory_ns(const CardModel& card, double bytes) {
   if (bytes <= 0) return 0;
   return (bytes + kHalfBandwidthBytes) / (card.bytes_per_s * card.efficiency.memory) * 1e9;
+}
+
+bool product_in_fp8(const CardModel& card, const Tape& tape, const TapeNode& node) {
+  if (!card.narrow_products) return false;
+  if (!card.own_engine) return node.op->name == "linear" || node.op->name == "grouped_linear";
+  const std::vector<TensorType> in = inputs_of(tape, node);
+  return node.op->name == "linear" &&
+         linear_in_fp8(node.attrs, in[0].shape, in[1].shape, in[0].dtype);
 }
 
 OpTime op_time(const CardModel& card, const Tape& tape, const TapeNode& node) {
@@ -228,7 +255,7 @@ OpTime op_time(const CardModel& card, const Tape& tape, const TapeNode& node) {
       batch = node.attrs.number("groups");
       rows = std::max(1.0, rows / batch);
     }
-    const bool narrow = card.narrow_products && (name == "linear" || name == "grouped_linear");
+    const bool narrow = product_in_fp8(card, tape, node);
     t.forward_ns = matmul_ns(card, rows, n, k, batch, narrow);
     t.forward_flops = 2 * rows * n * k * batch;
     // Vocabularies are padded, routers are small.
@@ -290,12 +317,20 @@ OpTime op_time(const CardModel& card, const Tape& tape, const TapeNode& node) {
   if (name == "attention" || name == "flash_attention" || name == "cross_attention") {
     t.op_class = OpClass::kAttention;
     const double peak = card.narrow_flops_per_s;
-    t.forward_ns = std::max(forward.flops / (peak * card.attention_forward) * 1e9,
+    const double outputs = real(in[0].shape.rows()) * node.attrs.number("heads") *
+                           node.attrs.number("v_head_dim", node.attrs.number("head_dim"));
+    const double keys = forward.flops / (4 * outputs);
+    // This engine's kernel for short rows keeps them in registers: one pass over memory.
+    const bool short_rows = card.own_engine && name == "attention" &&
+                            in[0].shape[static_cast<int>(node.attrs.integer("axis"))] < kShortRows;
+    const double fill = short_rows ? 1 : (keys + kKeyFill) / keys;
+    t.forward_ns = std::max(forward.flops * fill / (peak * card.attention_forward) * 1e9,
                             memory_ns(card, forward.bytes));
     t.forward_flops = forward.flops;
     if (back) {
-      t.backward_input_ns = std::max(backward.flops / (peak * card.attention_backward) * 1e9,
-                                     memory_ns(card, backward.bytes));
+      t.backward_input_ns = std::max(backward.flops * fill / (peak * card.attention_backward) * 1e9,
+                                     memory_ns(card, backward.bytes)) +
+                            (short_rows ? 0 : memory_ns(card, outputs * backward_passes(node)));
       t.backward_flops = backward.flops;
       t.backward_launches = 3;
     }

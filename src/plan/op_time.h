@@ -30,8 +30,10 @@ struct CardModel {
   bool narrow_products = false;  // fp8, fp4: operands are cast before each product
   bool current_scaling = false;  // and read once more for their scales
   bool cast_weights = false;     // weights too, for every pass: they come anew (ZeRO-3)
-  double metric_bytes = 0;       // of a logit, for metrics beside the loss
-  bool eager_ring = false;
+  bool own_engine = false;       // tapes say which products are in fp8
+  bool swiglu_in_products = false;
+  double metric_bytes = 0;  // of a logit, for metrics beside the loss
+  bool eager_ring = false, fused_dispatch = false;
   int accumulate_bytes = 2;  // that a product writes (and reads) a gradient of a weight
   bool fused = true, fused_softmax = true;
   double attention_forward = 0.6, attention_backward = 0.5;  // of bf16's peak, fused attention
@@ -44,6 +46,9 @@ double matmul_ns(
     const CardModel& card, double m, double n, double k, double batch = 1, bool narrow = false);
 // One pass over `bytes`.
 double memory_ns(const CardModel& card, double bytes);
+
+// Whether a product's operands are cast to fp8 or fp4 before it.
+bool product_in_fp8(const CardModel& card, const Tape& tape, const TapeNode& node);
 
 OpTime op_time(const CardModel& card, const Tape& tape, const TapeNode& node);
 

@@ -125,7 +125,7 @@ ClusterStrategy cost_key(const ClusterStrategy& strategy) {
   s.quantized_gather = s.quantized_reduce = false;
   s.overlap_reduce = s.overlap_gather = true;
   s.reduce_each_micro_batch = plain.reduce_each_micro_batch;
-  s.own_engine = s.balance_parameters = false;
+  s.balance_parameters = false;
   if (strategy.accumulation() <= 1) {
     s.accumulate_bytes = plain.accumulate_bytes;
     s.accumulate_apart = false;
@@ -140,13 +140,15 @@ ClusterStrategy shape_key(const ClusterStrategy& strategy) {
   ClusterStrategy s = strategy;
   s.recompute = Recompute::kNone;
   s.recompute_needed = false;
-  if (s.precision != Precision::kF32) s.precision = Precision::kBF16;
+  // This engine's tapes say which products are in fp8.
+  if (s.precision != Precision::kF32 && !s.own_engine) s.precision = Precision::kBF16;
   s.zero_stage = ClusterStrategy().zero_stage;
   s.metric_bytes = 0;
   s.global_batch = ClusterStrategy().global_batch;
   s.accumulate_bytes = ClusterStrategy().accumulate_bytes;
   s.accumulate_apart = false;
-  s.overlap_tensor = s.graphs = s.current_scaling = s.eager_ring = false;
+  s.dispatcher = Dispatcher::kNodes;
+  s.overlap_tensor = s.overlap_expert = s.graphs = s.current_scaling = s.eager_ring = false;
   s.attention_generation = 0;
   return s;
 }
@@ -182,6 +184,8 @@ bool weight_gradients_apart(const ClusterStrategy& s) {
           s.pipeline == PipelineKind::kZbV || s.pipeline == PipelineKind::kZb1p ||
           s.pipeline == PipelineKind::kZb2p);
 }
+
+bool stages_end_together(const ClusterStrategy& s) { return !weight_gradients_apart(s); }
 
 PipelineOrders pipeline_orders(const ClusterStrategy& s, const PipelineTimes& times) {
   if (s.pipeline == PipelineKind::kZbV && s.mesh.pipeline > 1) {

@@ -2,6 +2,7 @@
 #include "plan/predict.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "plan/exposed_time.h"
 
@@ -14,6 +15,9 @@ constexpr double kOverlapSlowdown = 0.06;
 // Of the host's memory bandwidth, what an update over many arrays reaches; operations a parameter
 // of Adam in fp32, square root and division counted as the passes of a pipeline that they take.
 constexpr double kHostPass = 0.6, kAdamFlops = 30;
+// Of this engine's update with stochastic rounding, instructions a parameter (optim/gpu/update.cu);
+// the peak of fp32 counts two operations for one.
+constexpr double kRoundedUpdate = 90;
 
 double real(int64_t value) { return static_cast<double>(value); }
 
@@ -44,6 +48,13 @@ Prediction Planner::predict(const ClusterStrategy& s, StepPieces& pieces) {
   const auto cut = cut_positions(*costs.shard, p * chunks, s.balance_parameters);
   const Shards shards = shards_of(s, cluster_);
   const CardModel card = card_model(cluster_, s);
+  // This engine's collectives within a node are copies, which take nothing from products; its sums
+  // are passes of all multiprocessors over every rank's piece (ADR 0016).
+  const bool copies = s.own_engine && shards.dense_group.nodes() == 1;
+  const auto sums_ns = [&](double bytes) {
+    const double n = real(shards.dense);
+    return n > 1 ? memory_ns(card, bytes * (n + 1) / n) : 0;
+  };
   const bool z3 = s.zero_stage >= 3 && shards.dense_values * std::max(1, s.mesh.context) > 1;
   const double wire_weight = s.weight_bytes * (s.quantized_gather ? 0.5 : 1.0);
   const double wire_reduce = s.reduce_bytes * (s.quantized_reduce ? 0.25 : 1.0);
@@ -139,9 +150,12 @@ Prediction Planner::predict(const ClusterStrategy& s, StepPieces& pieces) {
         if (z3) {
           piece.gather = gather_price[kind];
           piece.reduce = reduce_price[kind];
-          piece.slow = s.overlap_gather ? std::min(piece.gather, forward) * kOverlapSlowdown : 0;
+          const bool reduces = reduce_price[kind] > 0;
+          piece.slow =
+              s.overlap_gather && !copies ? std::min(piece.gather, forward) * kOverlapSlowdown : 0;
           piece.slow_back =
-              s.overlap_reduce
+              copies ? (reduces ? sums_ns(real(block.parameters) * wire_reduce) : 0)
+              : s.overlap_reduce
                   ? std::min(piece.gather + piece.reduce, backward + weight) * kOverlapSlowdown
                   : 0;
         }
@@ -175,6 +189,8 @@ Prediction Planner::predict(const ClusterStrategy& s, StepPieces& pieces) {
 
   // What comes after each stage's last backward: reduction, optimizer, publication.
   StepTime& time = out.time;
+  const bool together = stages_end_together(s);
+  const auto begins = [&](size_t stage) { return together ? 0 : run.result.begin_ns[stage]; };
   double end = 0;
   for (int stage = 0; stage < p; ++stage) {
     const auto at = static_cast<size_t>(stage);
@@ -195,6 +211,7 @@ Prediction Planner::predict(const ClusterStrategy& s, StepPieces& pieces) {
       } else {
         exposed_reduce = rounds * reduce_ns;
       }
+      if (copies) slow = rounds * sums_ns(dense * wire_reduce);
       if (s.zero_stage >= 1) {
         publish_ns = collective_ns(
             cluster_, PlanCollective::kAllGather, dense * s.weight_bytes, shards.dense_group);
@@ -223,6 +240,11 @@ Prediction Planner::predict(const ClusterStrategy& s, StepPieces& pieces) {
     double optimizer = 0, offload = 0;
     if (s.optimizer_tier == Tier::kDevice) {
       optimizer = memory_ns(card, owned * pass);
+      const bool rounded = s.own_engine && s.master_bytes == 0 && s.moment_bytes == 4;
+      const double issue = cluster_.card->fp32_flops_per_s;
+      if (rounded && issue > 0) {
+        optimizer = std::hypot(optimizer, 2 * kRoundedUpdate * owned / issue * 1e9);
+      }
     } else {
       // Gradients down, weights up over the host link; the node's memory is shared by its cards.
       const double cards = std::min(cluster_.gpus, cluster_.gpus_per_node);
@@ -269,7 +291,7 @@ Prediction Planner::predict(const ClusterStrategy& s, StepPieces& pieces) {
     own.offload = offload;
     own.slow = slow;
     const double finish =
-        run.end_ns[at] + slow + exposed_reduce + optimizer + offload + exposed_publish;
+        run.end_ns[at] - begins(at) + slow + exposed_reduce + optimizer + offload + exposed_publish;
     if (finish > end) {
       end = finish;
       time.overlap_ns = slow;
@@ -301,9 +323,10 @@ Prediction Planner::predict(const ClusterStrategy& s, StepPieces& pieces) {
   if (z3) time.overlap_ns += overlap[bound] * m;
   const double spent =
       time.work.total() + (z3 ? (gather[bound] + reduce[bound] + overlap[bound]) * m : 0);
-  time.bubble_ns = std::max(0.0, run.end_ns[bound] - spent);
+  time.bubble_ns = std::max(0.0, run.end_ns[bound] - begins(bound) - spent);
   time.transfer_ns = std::min(time.bubble_ns, 2 * times.transfer_ns * (p - 1) * chunks);
-  time.bubble_rate = run.total_ns > 0 ? time.bubble_ns / run.total_ns : 0;
+  const double span = run.total_ns - begins(bound);
+  time.bubble_rate = span > 0 ? time.bubble_ns / span : 0;
 
   const double samples = real(s.global_batch);
   out.model_flops = costs.shard->model_flops * samples;

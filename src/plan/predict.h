@@ -117,6 +117,10 @@ class Planner {
 int pipeline_chunks(const ClusterStrategy& strategy);
 // Whether gradients of weights are work of their own (zero-bubble schedules).
 bool weight_gradients_apart(const ClusterStrategy& strategy);
+// Whether a stage waits for all others before its update (their gradients' norm). Zero-bubble
+// schedules do not: they update at once and check afterwards (Qi et al., section 4), so that a
+// stage that begins late may end late, and a step lasts as long as its longest stage.
+bool stages_end_together(const ClusterStrategy& strategy);
 // Each stage's work in its order, for times.size.micros micro-batches.
 PipelineOrders pipeline_orders(const ClusterStrategy& strategy, const PipelineTimes& times);
 

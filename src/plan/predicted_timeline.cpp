@@ -73,7 +73,14 @@ class StageWriter {
   void step(const UnfoldedStep& unfolded, int index, double begin) {
     step_ = index;
     begin_ = begin;
-    span(kHostThread, SpanKind::kStep, format("step %d", index), 0, unfolded.step_ns, -1, -1);
+    const double from = unfolded.begin_ns[static_cast<size_t>(stage_)];
+    span(kHostThread,
+         SpanKind::kStep,
+         format("step %d", index),
+         from,
+         from + unfolded.step_ns,
+         -1,
+         -1);
     for (const StepEvent& e : unfolded.events) {
       if (e.work == StepWork::kSend && e.peer == stage_ && e.stage != stage_) {
         message("receive", kReceiveLane, SpanKind::kReceive, e, e.stage);
@@ -311,7 +318,7 @@ class StageWriter {
       if (!working) m.bytes[workspace] = 0;
       out_.memory.push_back(m);
     };
-    sample(0, false);
+    sample(unfolded.begin_ns[static_cast<size_t>(stage_)], false);
     const auto& chunks = pieces_.stages[static_cast<size_t>(stage_)].chunks;
     std::vector<int> first;
     for (const auto& chunk : chunks) {

@@ -16,7 +16,8 @@ bool contains(const std::string& text, const char* part) {
 // kernels); compiled and Transformer Engine: 15 us, 0.9.
 constexpr SoftwareEra kEager = {"eager PyTorch 2021-23", 50e3, 0.6};
 constexpr SoftwareEra kCompiled = {"PyTorch 2024-25", 15e3, 0.9};
-constexpr SoftwareEra kEngine24 = {"Transformer Engine 2024-25", 15e3, 0.9};
+constexpr SoftwareEra kEngine24 = {"Transformer Engine 2024", 15e3, 0.9};
+constexpr SoftwareEra kEngine25 = {"Transformer Engine late 2025", 15e3, 0.9};
 constexpr SoftwareEra kEngine26 = {"Transformer Engine early 2026", 15e3, 0.9};
 constexpr SoftwareEra kEngine26b = {"Transformer Engine mid 2026", 15e3, 0.9};
 constexpr SoftwareEra kLlmq = {"LLMQ 2025", 6e3, 0.9};
@@ -163,7 +164,11 @@ void nemo(Measurement& m, const std::string& notes, const std::string&) {
   if (m.strategy.zero_stage == 3) fsdp(m);
   m.strategy.reduce_bytes = 4;
   m.strategy.loss_form = LossForm::kInPlace;
-  (void)notes;
+  if (contains(notes, "A2A dispatcher")) m.strategy.dispatcher = Dispatcher::kCopies;
+  if (contains(notes, "DeepEP") || contains(notes, "HybridEP")) {
+    m.strategy.dispatcher = Dispatcher::kRanks;
+  }
+  m.strategy.overlap_expert = contains(notes, "A2A overlap");
 }
 void oneflow(Measurement& m, const std::string&, const std::string& source) {
   m.model.stack.dropout = 0.1;
@@ -194,9 +199,11 @@ constexpr Stack kStacks[] = {
     {"[26.06", kEngine26b, nemo},
     {"[26.08", kEngine26b, nemo},
     {"[26.0", kEngine26, nemo},
+    {"[25.09", kEngine25, nemo},
+    {"[25.11", kEngine25, nemo},
+    {"Megatron-MoE", kEngine25, nemo},
     {"NeMo", kEngine24, nemo},
     {"Megatron-Bridge", kEngine24, nemo},
-    {"Megatron-MoE", kEngine24, nemo},
     {"NVIDIA/Megatron-LM", kEngine24, nemo},
     {"MegaScale", kEngine24, nemo},
     {"DLPerf GPT report (OneFlow)", kStatic, oneflow},

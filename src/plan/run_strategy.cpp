@@ -1,4 +1,4 @@
-// From the engine's strategy to the planner's.
+// From the engine's strategy to the planner's, and back.
 #include "plan/run_strategy.h"
 
 #include "core/json.h"
@@ -18,7 +18,8 @@ ClusterStrategy strategy_of_run(const RunConfig& config) {
   s.micro_batch = in.micro_batch;
   s.global_batch = in.global_batch();
   s.sequence = parse_json(config.model, "model").value("sequence_length", int64_t{0});
-  s.precision = in.compute_dtype == DType::kF32   ? Precision::kF32
+  s.precision = config.fp8                        ? Precision::kF8
+                : in.compute_dtype == DType::kF32 ? Precision::kF32
                 : in.compute_dtype == DType::kF16 ? Precision::kF16
                                                   : Precision::kBF16;
   s.weight_bytes = bytes(in.compute_dtype);
@@ -33,6 +34,32 @@ ClusterStrategy strategy_of_run(const RunConfig& config) {
   s.overlap_gather = s.overlap_reduce = in.overlap;
   s.arena = s.recompute_needed = true;
   return s;
+}
+
+Strategy engine_strategy(const ClusterStrategy& s) {
+  Strategy out;
+  out.mesh.data = s.mesh.data;
+  out.mesh.pipeline = s.mesh.pipeline;
+  out.shard = Sharding::stage(s.zero_stage);
+  out.pipeline_order =
+      s.pipeline == PipelineKind::kGPipe ? PipelineOrder::kGPipe : PipelineOrder::k1F1B;
+  out.recompute = s.recompute == Recompute::kFull;
+  out.micro_batch = s.micro_batch;
+  out.accumulation = s.accumulation();
+  out.compute_dtype = s.precision == Precision::kF32   ? DType::kF32
+                      : s.precision == Precision::kF16 ? DType::kF16
+                                                       : DType::kBF16;
+  out.gradient_dtype = s.gradient_bytes == 2 ? out.compute_dtype : DType::kF32;
+  if (s.master_bytes == 0 && out.mixed()) {
+    out.master_dtype = DType::kBF16;
+    if (s.moment_bytes == 4) out.moment_dtype = DType::kBF16;
+  }
+  out.reduce_bucket = s.reduce_bucket;
+  out.gather_bucket = s.gather_bucket;
+  out.prefetch_elements = s.prefetch_elements;
+  out.max_live_elements = std::max(out.max_live_elements, 8 * s.prefetch_elements);
+  out.overlap = s.overlap_gather || s.overlap_reduce;
+  return out;
 }
 
 }  // namespace vitrine

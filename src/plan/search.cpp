@@ -30,14 +30,20 @@ std::vector<T> held_or(const std::optional<T>& held, std::vector<T> all) {
 // Work of the stage that has most of it, a micro-batch, and what comes before and after it.
 struct StageWork {
   TimeParts work;  // all of it
-  double total = 0, weight = 0, recompute = 0;
+  double total = 0, recompute = 0;
   double before = 0, after = 0;  // forwards of earlier positions, their backwards
 };
+
+// Its step at least: all of its work, and where stages end together what the others do before its
+// first and after its last micro-batch.
+double bound_of(const StageWork& w, const ClusterStrategy& s) {
+  const double all = real(s.accumulation()) * w.total;
+  return stages_end_together(s) ? w.before + all + w.after : all;
+}
 
 StageWork heaviest_stage(const Planner::Blocks& blocks, const ClusterStrategy& s) {
   const int p = s.mesh.pipeline, chunks = pipeline_chunks(s);
   const bool v_shaped = s.pipeline == PipelineKind::kZbV && p > 1;
-  const bool apart = weight_gradients_apart(s);
   const auto cut = cut_positions(*blocks.shard, p * chunks, s.balance_parameters);
   std::vector<std::array<double, 4>> kinds;
   for (const BlockCost& c : blocks.cost) {
@@ -61,26 +67,14 @@ StageWork heaviest_stage(const Planner::Blocks& blocks, const ClusterStrategy& s
          ++b) {
       const auto& k = kinds[static_cast<size_t>(blocks.shard->blocks[static_cast<size_t>(b)])];
       w.total += k[0] + k[1] + k[2];
-      w.weight += k[2];
       w.recompute += k[3];
       forwards += k[0];
-      backwards += k[1] + (apart ? 0 : k[2]);
+      backwards += k[1] + k[2];
     }
   }
-  const double m = real(s.accumulation());
-  const auto bound = [&](const StageWork& w) {
-    // Gradients of weights may run after the last backward has left the stage.
-    return w.before + std::max(m * w.total, m * (w.total - (apart ? w.weight : 0)) + w.after);
-  };
   return *std::max_element(stages.begin(), stages.end(), [&](const auto& a, const auto& b) {
-    return bound(a) < bound(b);
+    return bound_of(a, s) < bound_of(b, s);
   });
-}
-
-double bound_of(const StageWork& w, const ClusterStrategy& s) {
-  const double m = real(s.accumulation());
-  const double apart = weight_gradients_apart(s) ? w.weight : 0;
-  return w.before + std::max(m * w.total, m * (w.total - apart) + w.after);
 }
 
 struct Enumerator {

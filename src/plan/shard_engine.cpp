@@ -11,8 +11,10 @@
 namespace vitrine {
 
 ShardModel engine_model(const ModelShape& shape, const ClusterStrategy& strategy) {
-  const BuiltModel built = build_model(parse_json(shape.engine_section, shape.source),
-                                       {.micro_batch = strategy.micro_batch});
+  const BuiltModel built = build_model(
+      parse_json(shape.engine_section, shape.source),
+      {.micro_batch = strategy.micro_batch,
+       .fp8 = strategy.precision == Precision::kF8 ? Fp8Linears::kAllKept : Fp8Linears::kOff});
   Strategy plain;
   plain.micro_batch = strategy.micro_batch;
   plain.compute_dtype = strategy.precision == Precision::kF32 ? DType::kF32 : DType::kBF16;

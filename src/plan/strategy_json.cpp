@@ -53,6 +53,8 @@ Json strategy_json(const ClusterStrategy& s) {
           {"graphs", s.graphs},
           {"loss_chunk_rows", s.loss_chunk_rows},
           {"imbalance", s.imbalance},
+          {"dispatcher", dispatcher_name(s.dispatcher)},
+          {"overlap_expert", s.overlap_expert},
           {"reduce_bucket", s.reduce_bucket},
           {"gather_bucket", s.gather_bucket},
           {"prefetch_elements", s.prefetch_elements},
@@ -126,6 +128,8 @@ ClusterStrategy strategy_from_json(const Json& json,
   flag("graphs", s.graphs);
   size("loss_chunk_rows", s.loss_chunk_rows);
   s.imbalance = reader.number("imbalance", s.imbalance);
+  s.dispatcher = dispatcher_from_name(reader.text("dispatcher", dispatcher_name(s.dispatcher)));
+  flag("overlap_expert", s.overlap_expert);
   size("reduce_bucket", s.reduce_bucket);
   size("gather_bucket", s.gather_bucket);
   size("prefetch_elements", s.prefetch_elements);

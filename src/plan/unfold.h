@@ -35,8 +35,10 @@ struct StepEvent {
 
 struct UnfoldedStep {
   double step_ns = 0;
-  std::vector<double> work_end_ns;  // by stage: its last forward, backward or weight gradient
-  std::vector<StepEvent> events;    // by stage, then lane, then time
+  // By stage: its step's begin (0 where stages end together), its last forward, backward or weight
+  // gradient.
+  std::vector<double> begin_ns, work_end_ns;
+  std::vector<StepEvent> events;  // by stage, then lane, then time
 };
 
 // Runs the pieces of one step as events, lane by lane in order, each when what it reads is there.

@@ -68,16 +68,6 @@ std::string agreed_text(const OptimizerConfig& o) {
                 o.clip);
 }
 
-// Blocks that shared a tape share its replacement.
-void drop_workspaces(Graph& graph) {
-  std::map<const Tape*, std::shared_ptr<const Tape>> replaced;
-  for (GraphBlock& block : graph.blocks) {
-    std::shared_ptr<const Tape>& without = replaced[block.tape.get()];
-    if (!without) without = std::make_shared<const Tape>(block.tape->without_workspaces());
-    block.tape = without;
-  }
-}
-
 EngineOptions with_execution(EngineOptions options) {
   if (!options.execution.device) options.execution = cpu_execution();
   return options;

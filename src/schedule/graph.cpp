@@ -143,4 +143,13 @@ Graph compile_graph(const Model& model,
   return graph;
 }
 
+void drop_workspaces(Graph& graph) {
+  std::map<const Tape*, std::shared_ptr<const Tape>> replaced;
+  for (GraphBlock& block : graph.blocks) {
+    std::shared_ptr<const Tape>& without = replaced[block.tape.get()];
+    if (!without) without = std::make_shared<const Tape>(block.tape->without_workspaces());
+    block.tape = without;
+  }
+}
+
 }  // namespace vitrine

@@ -47,4 +47,8 @@ Graph compile_graph(const Model& model,
                     const BatchTypes& batch,
                     const Strategy& strategy);
 
+// For backends that bring their own scratch: tapes lay out none for operations. Blocks that shared
+// a tape share its replacement.
+void drop_workspaces(Graph& graph);
+
 }  // namespace vitrine

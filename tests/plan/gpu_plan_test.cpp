@@ -1,8 +1,11 @@
-// Run files planned on GPUs, against measured steps of this engine (bench/results/gpu_h200_*.md):
-// the replayed schedule's memory within 1 % of the ledger's peak, which nothing is fitted to; the
-// step within 10 %, with constants that were fitted to these very runs.
+// Run files planned on GPUs, against measured steps of this engine
+// (bench/results/plan_gpu_h200_*.md): the replayed schedule's memory is the ledger's peak to the
+// byte (where two cards were noted in GiB, within half a percent), which nothing is fitted to; the
+// step within 7 % on one card, whose share of the peak was fitted to such runs, and 10 on two, of
+// which one was 4 to 5 % slower than the other.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 
 #include "core/json.h"
@@ -14,30 +17,46 @@ namespace vitrine {
 namespace {
 
 struct Measured {
-  const char* size;
-  int64_t micro_batch;
+  const char *family, *size;
+  int64_t micro_batch, accumulation;
   int ranks, stage;
-  double tokens_per_s, peak_gib;
+  bool bf16_states, fp8;
+  double step_ms;
+  int64_t peak_bytes;   // of the ledger; 0: not noted
+  double peak_gib = 0;  // where no more digits are known
 };
-// bf16 with fp32 masters and moments, bf16 gradients and reduction, sequences of 1,024.
+// bf16 with bf16 gradients and reduction, f32 masters and moments unless said; sequences of 1,024.
 constexpr Measured kMeasured[] = {
-    {"qwen2.5-1.5b", 16, 1, 0, 58055, 56.2},
-    {"qwen2.5-0.5b", 32, 1, 0, 162560, 38.7},
-    {"qwen2.5-1.5b", 16, 2, 2, 111869, 46.6},
-    {"qwen2.5-1.5b", 16, 2, 3, 110570, 46.5},
-    {"qwen2.5-7b", 8, 2, 3, 25086, 96.7},
+    {"decoder", "qwen2.5-1.5b", 16, 1, 1, 0, false, false, 276.2, 60'379'324'484},
+    {"decoder", "qwen2.5-1.5b", 16, 4, 1, 0, false, false, 1068.2, 0},
+    {"decoder", "qwen2.5-1.5b", 16, 4, 1, 1, true, false, 1071.7, 48'029'610'052},
+    {"decoder", "qwen2.5-7b", 8, 1, 1, 1, true, false, 600.2, 100'763'873'348},
+    {"decoder", "qwen2.5-7b", 8, 1, 1, 1, true, true, 432.2, 114'100'718'660},
+    {"world_model", "small", 32, 1, 1, 0, false, false, 211.3, 79'716'651'136},
+    {"decoder", "qwen2.5-0.5b", 32, 1, 1, 0, false, false, 201.6, 0},
+    {"decoder", "qwen2.5-1.5b", 16, 1, 2, 2, false, false, 282.9, 0, 46.9},
+    {"decoder", "qwen2.5-1.5b", 16, 1, 2, 3, false, false, 288.3, 0, 46.8},
+    {"decoder", "qwen2.5-1.5b", 16, 4, 2, 1, false, false, 1102.1, 0},
+    {"decoder", "qwen2.5-7b", 8, 1, 2, 3, false, false, 642.7, 0, 97.0},
+    {"decoder", "qwen2.5-7b", 8, 1, 2, 3, true, false, 638.4, 0, 69.1},
+    {"decoder", "qwen2.5-7b", 8, 1, 2, 3, true, true, 450.5, 0},
 };
 
 RunConfig run_of(const Measured& m) {
-  const Json file{
-      {"model", {{"family", "decoder"}, {"size", m.size}, {"sequence_length", 1024}}},
-      {"data", {{"kind", "random"}}},
-      {"train", {{"steps", 3}}},
-      {"train_micro_batch_size_per_gpu", m.micro_batch},
-      {"bf16", {{"enabled", true}}},
-      {"data_types", {{"grad_accum_dtype", "bf16"}}},
-      {"zero_optimization",
-       {{"stage", m.stage}, {"reduce_bucket_size", 1e6}, {"allgather_bucket_size", 1e6}}}};
+  Json file{{"model", {{"family", m.family}, {"size", m.size}}},
+            {"data", {{"kind", "random"}}},
+            {"train", {{"steps", 3}}},
+            {"train_micro_batch_size_per_gpu", m.micro_batch},
+            {"gradient_accumulation_steps", m.accumulation},
+            {"bf16",
+             {{"enabled", true},
+              {"bf16_master_weights_and_grads", m.bf16_states},
+              {"bf16_optimizer_states", m.bf16_states}}},
+            {"data_types", {{"grad_accum_dtype", "bf16"}}},
+            {"zero_optimization",
+             {{"stage", m.stage}, {"reduce_bucket_size", 1e6}, {"allgather_bucket_size", 1e6}}}};
+  if (std::string(m.family) == "decoder") file["model"]["sequence_length"] = 1024;
+  if (m.fp8) file["fp8"] = {{"enabled", true}};
   ConfigOptions options;
   options.world = m.ranks;
   if (m.stage == 3) {
@@ -46,10 +65,10 @@ RunConfig run_of(const Measured& m) {
   return make_run_config(file, options);
 }
 
-TEST(GpuPlan, IsTheMeasuredMemoryWithinAPercentAndTheStepWithinTen) {
+TEST(GpuPlan, IsTheMeasuredMemoryToTheByteAndTheStepNearly) {
   for (const Measured& m : kMeasured) {
     SCOPED_TRACE(std::string(m.size) + ", " + std::to_string(m.ranks) + " ranks, stage " +
-                 std::to_string(m.stage));
+                 std::to_string(m.stage) + (m.fp8 ? ", fp8" : ""));
     const RunConfig config = run_of(m);
     Cluster cluster = make_cluster(std::to_string(m.ranks) + "xH200");
     choose_stack(cluster, "vitrine");
@@ -60,12 +79,18 @@ TEST(GpuPlan, IsTheMeasuredMemoryWithinAPercentAndTheStepWithinTen) {
     ASSERT_TRUE(engine_runs(planner.model(), s));
     const Prediction p = planner.predict(s);
     const StageMemory& memory = p.memory.front();
-    const double ledger = (memory.total() - memory.context_bytes) / (1 << 30);
-    EXPECT_NEAR(ledger / m.peak_gib, 1, 0.01) << ledger << " GiB";
-    EXPECT_NEAR(p.tokens_per_s / m.tokens_per_s, 1, 0.10) << p.tokens_per_s;
-    RecordProperty(std::string(m.size) + "_stage" + std::to_string(m.stage),
-                   std::to_string(p.tokens_per_s / m.tokens_per_s) + " " +
-                       std::to_string(ledger / m.peak_gib));
+    if (m.peak_bytes > 0) {
+      EXPECT_EQ(std::llround(memory.total() - memory.context_bytes), m.peak_bytes);
+    }
+    if (m.peak_gib > 0) {
+      const double ledger = (memory.total() - memory.context_bytes) / (1 << 30);
+      EXPECT_NEAR(ledger / m.peak_gib, 1, 0.005) << ledger;
+    }
+    const double ratio = p.time.step_ns * 1e-6 / m.step_ms;
+    EXPECT_NEAR(ratio, 1, m.ranks == 1 ? 0.07 : 0.10);
+    RecordProperty(std::string(m.size) + "_" + std::to_string(m.ranks) + "_stage" +
+                       std::to_string(m.stage) + (m.fp8 ? "_fp8" : ""),
+                   std::to_string(ratio));
     EXPECT_TRUE(p.fits);
     // Nothing runs twice but attention's scores.
     EXPECT_LE(p.mfu, p.hfu);

@@ -33,6 +33,42 @@ TEST(Mechanisms, HostTimeGrowsWithTheExpertsOfARank) {
   EXPECT_EQ(planner.predict(graphs).time.work.launch, 0);
 }
 
+// Of 8 copies to 8 ranks drawn at random 8 (1 - (7/8)^8) = 5.25 ranks are reached.
+TEST(Mechanisms, TokensSentOnceARankSpareTheirOtherCopies) {
+  Planner planner(model_shape("qwen3-30b-a3b"), make_cluster("64xH100"));
+  ClusterStrategy s = experts(8);
+  s.graphs = true;
+  const auto exchange = [&](Dispatcher dispatcher, bool overlap) {
+    s.dispatcher = dispatcher;
+    s.overlap_expert = overlap;
+    return planner.predict(s).time.work.expert;
+  };
+  const double copies = exchange(Dispatcher::kCopies, false);
+  EXPECT_EQ(exchange(Dispatcher::kNodes, false), copies);  // a group of 8 is in one node
+  const double ranks = exchange(Dispatcher::kRanks, false);
+  EXPECT_NEAR(ranks / copies, 5.25 / 8, 0.05);
+  EXPECT_LT(exchange(Dispatcher::kRanks, true), 0.6 * ranks);
+  s.expert = 64;  // 8 nodes
+  EXPECT_LT(exchange(Dispatcher::kNodes, false), 0.8 * exchange(Dispatcher::kCopies, false));
+}
+
+// The same tokens in longer rows: as many products, and attention whose work doubles with the row
+// but whose filling does not.
+TEST(Mechanisms, ShortRowsCostAttentionTheirFilling) {
+  Planner planner(model_shape("llama3-8b"), make_cluster("8xH100"));
+  const auto attention = [&](int64_t sequence) {
+    ClusterStrategy s;
+    s.mesh.data = 8;
+    s.sequence = sequence;
+    s.micro_batch = 8192 / sequence;
+    s.global_batch = 8 * s.micro_batch;
+    return planner.predict(s).time.work.compute[static_cast<size_t>(OpClass::kAttention)];
+  };
+  const double short_rows = attention(1024), long_rows = attention(8192);
+  EXPECT_GT(long_rows / short_rows, 4);
+  EXPECT_LT(long_rows / short_rows, 6);  // 8 without the filling and the passes beside it
+}
+
 // fp8's products reach a smaller share of their peak than bf16's on H100: 1402.6 of 1979 against
 // 794.5 of 989.4.
 TEST(Mechanisms, Fp8ProductsHaveTheirOwnCeiling) {

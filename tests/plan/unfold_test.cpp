@@ -107,29 +107,29 @@ TEST(Unfold, NoTwoEventsOfALaneOverlapAndNothingIsLost) {
   EXPECT_EQ(sends, 3u * 16 * 2);
 }
 
-TEST(PredictedTimelines, StepsLastWhatIsPredictedAndMemoryPeaksThere) {
-  Planner planner(model_shape("llama3-8b"), make_cluster("16xH100"));
-  const ClusterStrategy s = strategy(4, 1, 4, 1);
-  const Prediction p = planner.predict(s);
-  const std::vector<RankTimeline> timelines = predicted_timelines(planner, s, 2);
-  ASSERT_EQ(timelines.size(), 4u);
-  for (size_t stage = 0; stage < timelines.size(); ++stage) {
-    const RankTimeline& t = timelines[stage];
-    EXPECT_EQ(t.rank, static_cast<int32_t>(stage) * 4);
-    int steps = 0;
-    for (size_t i = 0; i < t.spans.size(); ++i) {
-      if (t.spans.kind[i] != SpanKind::kStep) continue;
-      ++steps;
-      const auto length = static_cast<double>(t.spans.duration_ns[i]);
-      EXPECT_NEAR(length / p.time.step_ns, 1, 1e-3);
-    }
-    EXPECT_EQ(steps, 2);
-    const auto activations = static_cast<size_t>(MemoryCategory::kActivations);
-    int64_t most = 0;
-    for (const MemorySample& m : t.memory) most = std::max(most, m.bytes[activations]);
-    const auto predicted = static_cast<double>(p.memory[stage].bytes[activations]);
-    EXPECT_NEAR(static_cast<double>(most) / predicted, 1, 0.01) << stage;
+// Where no stage waits for the others' gradients a step is as long as its longest stage, and steps
+// of a stage follow each other without a gap of the pipeline's filling.
+TEST(Unfold, ZeroBubbleStepsEndStageByStage) {
+  Planner planner(model_shape("gpt-175b"), make_cluster("64xA100-80GB"));
+  ClusterStrategy s = strategy(1, 8, 8, 1);
+  s.pipeline = PipelineKind::kZbH2;
+  s.global_batch = 24;
+  StepPieces pieces;
+  const double step = planner.predict(s, pieces).time.step_ns;
+  const UnfoldedStep unfolded = unfold_step(s, pieces);
+  EXPECT_EQ(unfolded.begin_ns.front(), 0);
+  double last = 0, longest = 0;
+  for (size_t stage = 0; stage < 8; ++stage) {
+    EXPECT_GT(unfolded.begin_ns[stage] + (stage == 0 ? 1 : 0),
+              unfolded.begin_ns[std::max<size_t>(stage, 1) - 1]);
+    longest = std::max(longest, unfolded.work_end_ns[stage] - unfolded.begin_ns[stage]);
+    last = std::max(last, unfolded.work_end_ns[stage]);
   }
+  EXPECT_GE(step, longest);
+  EXPECT_LT(step, last);
+  s.pipeline = PipelineKind::k1F1B;
+  planner.predict(s, pieces);
+  for (const double begin : unfold_step(s, pieces).begin_ns) EXPECT_EQ(begin, 0);
 }
 
 }  // namespace

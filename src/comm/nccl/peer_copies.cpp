@@ -13,6 +13,7 @@
 #include <fstream>
 #include <thread>
 
+#include "comm/peer_window.h"
 #include "core/error.h"
 #include "gpu/device_kernels.h"
 
@@ -21,8 +22,7 @@ namespace {
 
 constexpr size_t kWordBytes = 64;                // apart, so that ranks write different lines
 constexpr size_t kWordsBytes = size_t{2} << 20;  // a cudaMalloc block of its own
-constexpr size_t kWindowBytes = size_t{256} << 20;
-constexpr uint32_t kFarAhead = 1u << 30;  // words are compared as differences of 31 bits
+constexpr uint32_t kFarAhead = 1u << 30;         // words are compared as differences of 31 bits
 constexpr int kFewestQueues = 16;
 
 struct StreamWords {
@@ -262,9 +262,7 @@ bool PeerCopies::words_arrive() {
 }
 
 size_t PeerCopies::window_bytes(size_t bytes) const {
-  const size_t slots = 2 * static_cast<size_t>(size_);
-  const size_t wanted = (bytes / static_cast<size_t>(size_) + 1023) / 256 * 256;
-  return std::min(wanted, kWindowBytes / slots / 256 * 256) * slots;
+  return peer_window_bytes(bytes, static_cast<size_t>(size_));
 }
 
 bool PeerCopies::share(std::span<const std::span<const std::byte>> pieces,
