@@ -273,7 +273,7 @@ void Engine::add_gpu_records(RankTimeline& timeline) {
     if (variant->train) variant->train->set_gpu_trace(nullptr);
   }
   ledger_.device().synchronize();  // of the last step, updated pieces may be on their way
-  try {  // a tracer that fails is no reason to end a run
+  try {                            // a tracer that fails is no reason to end a run
     gpu_trace_->stop();
     gpu_trace_->add_to(timeline);
   } catch (const DeviceError& error) {

@@ -229,12 +229,16 @@ int missing(World& world, Device& device, const std::string& how, bool shared) {
   auto* data = static_cast<float*>(device.allocate(kCount * 4));
   device.zero(data, kCount * 4);
   const Array window(device, shared ? group->window_bytes(kCount * 4) : 0);
-  shared = shared && group->share({}, window.span());
+  if (shared && !group->share({}, window.span())) {
+    std::printf("nothing is shared\n");
+    return 4;
+  }
   const auto reduce = [&](int64_t step) {
     world.progress(step, "reduce of body.2");
     group->set_context(step, "reduce of body.2");
     if (shared) {
-      group->reduce_scatter(data, data, kCount / world.size(), DType::kF32);
+      const int64_t piece = kCount / world.size();
+      group->reduce_scatter(data, data + piece * world.rank(), piece, DType::kF32);
     } else {
       group->all_reduce(data, kCount, DType::kF32);
     }
@@ -323,8 +327,10 @@ TEST(NcclWorld, SharedMemoryIsGatheredAndSummed) {
   for (int ranks = 2; ranks <= gpus(); ++ranks) {
     const Ran ran = run_ranks(ranks, "copies");
     EXPECT_TRUE(ran.result.ok()) << ran.result.summary << "\n" << ran.result.log_tail;
-    for (const std::string& log : ran.logs)
+    for (const std::string& log : ran.logs) {
+      if (contains(log, "nothing is shared")) GTEST_SKIP() << "the GPUs cannot reach each other";
       EXPECT_TRUE(contains(log, "what is shared is right")) << log;
+    }
   }
 }
 
@@ -336,9 +342,12 @@ TEST_P(MissingRank, IsNamedByTheOtherInThisAndEveryLaterCall) {
   const Ran ran = run_ranks(2, how, how.ends_with("late") ? 5000 : 30000);
   EXPECT_FALSE(ran.result.ok());
   const std::string& log = ran.logs[0];
+  if (contains(log, "nothing is shared")) GTEST_SKIP() << "the GPUs cannot reach each other";
+  const bool shared = how.starts_with("shared ");
   EXPECT_TRUE(contains(log, "missing 1 after")) << log;
   if (how.ends_with("late")) {
-    EXPECT_TRUE(contains(log, "(reduce of body.2, step 4, group 'reduce')")) << log;
+    const std::string call = shared ? "reduce_scatter_v" : "all_reduce";
+    EXPECT_TRUE(contains(log, call + " (reduce of body.2, step 4, group 'reduce')")) << log;
     EXPECT_TRUE(contains(log, "rank 1 has not entered reduce of body.2 in step 4")) << log;
   }
   if (how.ends_with("killed")) {

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <random>
 #include <thread>
 
 #include "comm/peer_window.h"
@@ -150,35 +151,42 @@ PeerCopies::PeerCopies(std::shared_ptr<Communicator> host, Patience patience)
 }
 
 PeerCopies::~PeerCopies() {
+  if (enqueued_ != nullptr) munmap(enqueued_, sizeof(Enqueued) * static_cast<size_t>(size_));
+  if (released_) return;  // copies may still run, the peers' too: what they touch stays
   for (const Mapped& mapped : mapped_) cudaIpcCloseMemHandle(mapped.base);
   cudaFree(words_);
   cudaGetLastError();
-  if (enqueued_ != nullptr) munmap(enqueued_, sizeof(Enqueued) * static_cast<size_t>(size_));
 }
 
 // The name lives only until everyone has mapped what it stands for.
 bool PeerCopies::share_progress() {
-  static std::atomic<int> made{0};
-  std::array<char, 64> name{};
-  if (rank_ == 0) {
-    std::snprintf(name.data(), name.size(), "/vitrine-%d-%d", static_cast<int>(getpid()), made++);
-  }
+  struct Made {
+    std::array<char, 64> name{};
+    bool mine = false;
+    ~Made() {
+      if (mine) shm_unlink(name.data());
+    }
+  } made;
   const size_t bytes = sizeof(Enqueued) * static_cast<size_t>(size_);
   const auto open_it = [&](int flags) {
-    const int file = shm_open(name.data(), O_RDWR | flags, 0600);
+    const int file = shm_open(made.name.data(), O_RDWR | flags, 0600);
     if (file < 0) return;
-    if (flags == 0 || ftruncate(file, static_cast<off_t>(bytes)) == 0) {
+    made.mine = flags != 0;
+    // Zeros, and room for them, which a small /dev/shm may not have.
+    if (flags == 0 || posix_fallocate(file, 0, static_cast<off_t>(bytes)) == 0) {
       void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
       if (at != MAP_FAILED) enqueued_ = static_cast<Enqueued*>(at);
     }
     close(file);
   };
-  if (rank_ == 0) open_it(O_CREAT | O_EXCL);  // zeros
-  host_->broadcast(std::as_writable_bytes(std::span(name)), 0);
+  if (rank_ == 0) {
+    std::random_device random;
+    std::snprintf(made.name.data(), made.name.size(), "/vitrine-%08x%08x", random(), random());
+    open_it(O_CREAT | O_EXCL);
+  }
+  host_->broadcast(std::as_writable_bytes(std::span(made.name)), 0);
   if (rank_ != 0) open_it(0);
-  const bool all = everyone(enqueued_ != nullptr);
-  if (rank_ == 0) shm_unlink(name.data());
-  return all;
+  return everyone(enqueued_ != nullptr);
 }
 
 bool PeerCopies::everyone(bool mine) {
@@ -230,9 +238,11 @@ std::vector<std::vector<std::byte*>> PeerCopies::exchange(
 }
 
 bool PeerCopies::map_words() {
-  VITRINE_GPU_CHECK(cudaMalloc(&words_, kWordsBytes));
-  VITRINE_GPU_CHECK(cudaMemset(words_, 0, kWordsBytes));
-  VITRINE_GPU_CHECK(cudaDeviceSynchronize());
+  const bool made = cudaMalloc(&words_, kWordsBytes) == cudaSuccess &&
+                    cudaMemset(words_, 0, kWordsBytes) == cudaSuccess &&
+                    cudaDeviceSynchronize() == cudaSuccess;
+  cudaGetLastError();
+  if (!everyone(made)) return false;
   const std::span<const std::byte> mine(words_, kWordsBytes);
   const auto addresses = exchange({&mine, 1});
   if (addresses.empty()) return false;
@@ -261,12 +271,13 @@ bool PeerCopies::words_arrive() {
   return everyone(good);
 }
 
-size_t PeerCopies::window_bytes(size_t bytes) const {
-  return peer_window_bytes(bytes, static_cast<size_t>(size_));
+size_t PeerCopies::window_bytes(size_t bytes) {
+  return wanted_window_ = peer_window_bytes(bytes, static_cast<size_t>(size_));
 }
 
 bool PeerCopies::share(std::span<const std::span<const std::byte>> pieces,
                        std::span<std::byte> window) {
+  if (!everyone(window.size() == wanted_window_)) return false;
   std::vector<std::span<const std::byte>> mine(pieces.begin(), pieces.end());
   mine.push_back(window);
   auto addresses = exchange(mine);
@@ -346,6 +357,7 @@ void PeerCopies::gather(size_t index,
   }
   const auto copy = [&](int r, const std::byte* from) {
     const auto i = static_cast<size_t>(r);
+    VITRINE_ASSERT(from != nullptr || out_bytes[i] == 0);
     copy_aside(to[i], from, static_cast<size_t>(out_bytes[i]), stream);
   };
   // Each rank begins with its next neighbour, so that no GPU is read by all at once.
@@ -403,6 +415,7 @@ void PeerCopies::reduce_scatter(
 }
 
 void PeerCopies::release() noexcept {
+  released_ = true;
   // Far ahead of every round to come, in the order of 31-bit differences.
   const uint32_t value = std::max(gathers_, sums_) + kFarAhead;
   std::vector<uint32_t> words(kWordBytes / 4 * kMostRanks * kPurposes, value);

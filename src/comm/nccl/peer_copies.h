@@ -47,7 +47,7 @@ class PeerCopies {
   PeerCopies& operator=(const PeerCopies&) = delete;
 
   // Bytes that share() wants as window, for reductions of up to `bytes` in all.
-  size_t window_bytes(size_t bytes) const;
+  size_t window_bytes(size_t bytes);
   // Collective. `pieces`: what gather() will be asked for, by index; `window`: where peers put
   // their terms of this rank's sums, of window_bytes(). Both are device memory that lives as long
   // as calls are made. False on every rank where one could not map another's: nothing is shared
@@ -116,7 +116,8 @@ class PeerCopies {
   std::vector<Peer> peers_;
   std::vector<std::byte*> pieces_;  // own
   std::byte* window_ = nullptr;
-  size_t slot_bytes_ = 0;
+  size_t slot_bytes_ = 0, wanted_window_ = 0;
+  bool released_ = false;
   uint32_t gathers_ = 0, sums_ = 0;  // rounds so far
 };
 
