@@ -2,6 +2,7 @@
 #include "gpu/gpu_records.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <string_view>
@@ -159,9 +160,7 @@ class Adder {
       const auto host = collectives_.find(work->lane);
       if (host != collectives_.end()) s.collective.back() = value_at(host->second, launched);
       s.kind.back() = kind_of(s.collective.back(), kind);
-      // A collective of several copies is counted once.
-      if (between_gpus && s.collective.back() >= 0 && !copied_.insert(s.collective.back()).second)
-        s.collective.back() = -1;
+      if (between_gpus) s.collective.back() = share_of(s.collective.back(), record.bytes);
     }
   }
 
@@ -176,6 +175,22 @@ class Adder {
     if (name == "send") return SpanKind::kSend;
     if (name == "receive") return SpanKind::kReceive;
     return otherwise;
+  }
+
+  // A copy that is one of several of its collective stands for as much of it as it moves.
+  int32_t share_of(int32_t collective, int64_t bytes) {
+    if (collective < 0) return collective;
+    Collective part = timeline_.collectives[static_cast<size_t>(collective)];
+    if (bytes <= 0 || bytes >= part.sent_bytes) return collective;
+    const auto whole = static_cast<double>(part.sent_bytes);
+    const auto share = [&](int64_t elements) {
+      return std::llround(static_cast<double>(elements) * static_cast<double>(bytes) / whole);
+    };
+    part.in_elements = share(part.in_elements);
+    part.out_elements = share(part.out_elements);
+    part.sent_bytes = bytes;
+    timeline_.collectives.push_back(std::move(part));
+    return static_cast<int32_t>(timeline_.collectives.size()) - 1;
   }
 
   // A host wait, on the lane of the call that waited.
@@ -224,7 +239,6 @@ class Adder {
   std::map<int32_t, std::vector<HostSpan>> collectives_;  // by lane
   std::unordered_set<uint32_t> launched_;                 // correlations with device work
   std::unordered_map<uint32_t, const GpuRecord*> calls_;  // by correlation
-  std::unordered_set<int32_t> copied_;                    // collectives with a copy so far
   std::map<std::string, int32_t> lanes_;
 };
 

@@ -62,6 +62,7 @@ class GpuRecordsTest : public testing::Test {
     collective.sequence = 5;
     collective.in_elements = 100;
     collective.out_elements = 200;
+    collective.sent_bytes = 200;
     recorder_.collective(call, collective);
     while (now_ns() < base_ + 60000) {
     }
@@ -195,33 +196,38 @@ TEST_F(GpuRecordsTest, AnIdThatNoWorkHasIsNoOwner) {
 // A gather by copy engines: two copies between GPUs for one call, and one within the GPU beside
 // them.
 TEST_F(GpuRecordsTest, CopiesBetweenGpusAreTheCollectiveThatIssuedThem) {
-  add(record(Kind::kCall, "cudaMemcpyBatchAsync", 12100, 12200, 201), 2);
-  add(record(Kind::kCopy, "Memcpy PtoP (Device -> Device)", 46000, 48000, 201, 13), 2);
-  add(record(Kind::kCall, "cudaMemcpyBatchAsync", 12300, 12400, 202), 2);
-  add(record(Kind::kCopy, "Memcpy PtoP (Device -> Device)", 48000, 49000, 202, 13), 2);
-  add(record(Kind::kCall, "cudaMemcpyBatchAsync", 12500, 12600, 203), 2);
-  add(record(Kind::kCopy, "Memcpy DtoD (Device -> Device)", 49000, 50000, 203, 13), 2);
-  const auto counts = [](const RankTimeline& t) {
-    std::array<int, 3> found{};  // gathers, gathers with facts of a collective, copies
+  gpu_.records.clear();
+  gpu_.work_of.clear();
+  const auto copy = [&](const char* name, int64_t start, int64_t end, uint32_t id, int64_t bytes) {
+    add(record(Kind::kCall, "cudaMemcpyBatchAsync", 12000 + id, 12100 + id, id), 2);
+    add(record(Kind::kCopy, name, start, end, id, 13), 2);
+    gpu_.records.back().bytes = bytes;
+  };
+  copy("Memcpy PtoP (Device -> Device)", 46000, 48000, 201, 150);
+  copy("Memcpy PtoP (Device -> Device)", 48000, 49000, 202, 50);
+  copy("Memcpy DtoD (Device -> Device)", 49000, 50000, 203, 200);
+  const auto check = [](const RankTimeline& t) {
+    int copies = 0;
+    std::vector<std::array<int64_t, 3>> gathers;
     for (size_t i = 0; i < t.spans.size(); ++i) {
       if (!t.lanes[static_cast<size_t>(t.spans.lane[i])].device) continue;
-      const bool gather = t.spans.kind[i] == SpanKind::kGather;
-      found[0] += gather;
-      found[1] += gather && t.spans.collective[i] >= 0;
-      found[2] += t.spans.kind[i] == SpanKind::kCopy;
+      copies += t.spans.kind[i] == SpanKind::kCopy;
+      if (t.spans.kind[i] != SpanKind::kGather) continue;
+      ASSERT_GE(t.spans.collective[i], 0);
+      const Collective& c = t.collectives[static_cast<size_t>(t.spans.collective[i])];
+      EXPECT_EQ(t.strings[c.name], "all_gather");
+      gathers.push_back({c.sent_bytes, c.in_elements, c.out_elements});
     }
-    return found;
+    EXPECT_EQ(copies, 1);
+    // Of 200 bytes sent, 100 elements in and 200 out.
+    EXPECT_EQ(gathers, (std::vector<std::array<int64_t, 3>>{{150, 75, 150}, {50, 25, 50}}));
   };
-  // With NCCL's kernel: three gathers, of which one copy belongs to a collective counted before.
-  const std::array<int, 3> expected{3, 2, 2};
   RankTimeline timeline = merged();
-  EXPECT_EQ(counts(timeline), expected);
+  check(timeline);
   const ScratchFolder folder;
   const std::string path = folder / "copies.json";
   write_chrome_trace(timeline, path);
-  const RankTimeline again = read_kineto(path);
-  EXPECT_EQ(counts(again)[0], 3);
-  EXPECT_EQ(counts(again)[2], 2);
+  check(read_kineto(path));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The schedule of a step is frozen by a golden text: ZeRO-3, two ranks, two micro-batches.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <set>
 
@@ -52,6 +53,41 @@ TEST_F(ScheduleJson, WaitsPointBackAndLanesOfAllRanksIssueTheSameCollectives) {
     EXPECT_EQ(a.units, second.actions[i].units);
     EXPECT_EQ(a.waits, second.actions[i].waits);
   }
+}
+
+// In how many of the first micro-batch's forwards the next block's unit is asked for before the
+// block before it runs.
+int gathered_ahead(const Schedule& schedule) {
+  int ahead = 0;
+  for (size_t i = 0; i < schedule.actions.size(); ++i) {
+    const Action& gather = schedule.actions[i];
+    if (gather.kind != ActionKind::kGather || gather.block == 0) continue;
+    if (static_cast<int>(i) >= schedule.forward_end[0]) break;
+    for (size_t k = i + 1; k < schedule.actions.size(); ++k) {
+      const Action& a = schedule.actions[k];
+      if (a.kind != ActionKind::kForward || a.block != gather.block - 1) continue;
+      ahead += a.micro_batch == 0;
+      break;
+    }
+  }
+  return ahead;
+}
+
+// A unit larger than the prefetch limit is fetched ahead too, unless that would keep too much
+// alive.
+TEST_F(ScheduleJson, PrefetchCountsWhatIsInFlightBeforeAUnit) {
+  int64_t largest = 0;
+  for (const Unit& unit : table_.units) largest = std::max(largest, unit.elements);
+  ASSERT_GT(largest, 1000);
+  strategy_.prefetch_elements = 0;
+  EXPECT_EQ(gathered_ahead(build_schedule(graph_, strategy_, 0)), 0);
+  strategy_.prefetch_elements = 1000000;
+  const int all = gathered_ahead(build_schedule(graph_, strategy_, 0));
+  EXPECT_EQ(all, 3);                          // two body blocks and the head
+  strategy_.prefetch_elements = largest + 1;  // one unit may be in flight, whatever comes behind it
+  EXPECT_EQ(gathered_ahead(build_schedule(graph_, strategy_, 0)), all);
+  strategy_.max_live_elements = largest;  // but not two alive
+  EXPECT_LT(gathered_ahead(build_schedule(graph_, strategy_, 0)), all);
 }
 
 // Walks the actions and keeps the books: nothing is used before it is gathered, or left behind.
