@@ -73,6 +73,17 @@ class Builder {
     tasks_.push_back(std::move(task));
     return static_cast<int>(tasks_.size()) - 1;
   }
+
+  // Of the block that a pass left for later.
+  int reduce_held(int stage, StepLane lane, int micro) {
+    int& held = held_[static_cast<size_t>(stage)];
+    const int reduction =
+        add(stage, lane, StepWork::kReduce, held_piece_->reduce, held_piece_->block, micro);
+    after(reduction, held);
+    held = -1;
+    return reduction;
+  }
+
   void after(int task, int other) {
     if (task >= 0 && other >= 0) tasks_[static_cast<size_t>(task)].after.push_back(other);
   }
@@ -107,14 +118,7 @@ class Builder {
     int& barrier = barrier_[static_cast<size_t>(stage)];
     if (held >= 0) {
       // The reduction of the last pass's last block has all of this pass to hide behind.
-      const int reduction = add(stage,
-                                StepLane::kSend,
-                                StepWork::kReduce,
-                                held_piece_->reduce,
-                                held_piece_->block,
-                                item.micro);
-      after(reduction, held);
-      held = -1;
+      reduce_held(stage, StepLane::kSend, item.micro);
     }
     const int start = last;
     int gather = -1;  // of the block whose products come next
@@ -234,17 +238,8 @@ class Builder {
   void finish(int stage) {
     const StagePieces& own = stage_of(stage);
     int& last = last_compute_[static_cast<size_t>(stage)];
-    int& held = held_[static_cast<size_t>(stage)];
-    if (held >= 0) {
-      const int reduction = add(stage,
-                                StepLane::kData,
-                                StepWork::kReduce,
-                                held_piece_->reduce,
-                                held_piece_->block,
-                                size_.micros - 1);
-      after(reduction, held);
-      last_reduce_ = reduction;
-      held = -1;
+    if (held_[static_cast<size_t>(stage)] >= 0) {
+      last_reduce_ = reduce_held(stage, StepLane::kData, size_.micros - 1);
     }
     const int update = add(stage, StepLane::kCompute, StepWork::kUpdate, own.optimizer, -1, -1);
     after(update, last_reduce_);

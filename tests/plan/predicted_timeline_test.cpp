@@ -5,25 +5,15 @@
 
 #include "analysis/finding.h"
 #include "analysis/job_facts.h"
+#include "plan/step_strategy.h"
 #include "plan/unfold.h"
 
 namespace vitrine {
 namespace {
 
-ClusterStrategy strategy(int data, int tensor, int pipeline, int zero) {
-  ClusterStrategy s;
-  s.mesh = {data, tensor, pipeline, 1};
-  s.sequence = 2048;
-  s.sequence_parallel = tensor > 1;
-  s.zero_stage = zero;
-  s.micro_batch = 1;
-  s.global_batch = int64_t{data} * 4 * pipeline;
-  return s;
-}
-
 TEST(PredictedTimelines, StepsLastWhatIsPredictedAndMemoryPeaksThere) {
   Planner planner(model_shape("llama3-8b"), make_cluster("16xH100"));
-  const ClusterStrategy s = strategy(4, 1, 4, 1);
+  const ClusterStrategy s = step_strategy(4, 1, 4, 1);
   const Prediction p = planner.predict(s);
   const std::vector<RankTimeline> timelines = predicted_timelines(planner, s, 2);
   ASSERT_EQ(timelines.size(), 4u);
@@ -52,7 +42,7 @@ TEST(PredictedTimelines, ShardedStepsAreNotDiagnosedAsShardingWithoutEffect) {
   Planner planner(model_shape("llama3-8b"), make_cluster("8xH100"));
   for (const int zero : {1, 2, 3}) {
     SCOPED_TRACE(zero);
-    const ClusterStrategy s = strategy(8, 1, 1, zero);
+    const ClusterStrategy s = step_strategy(8, 1, 1, zero);
     std::vector<RankFacts> ranks;
     for (const RankTimeline& t : predicted_timelines(planner, s)) ranks.push_back(measure_rank(t));
     ASSERT_EQ(ranks.size(), 1u);

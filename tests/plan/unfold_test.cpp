@@ -4,20 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "plan/step_strategy.h"
 
 namespace vitrine {
 namespace {
-
-ClusterStrategy strategy(int data, int tensor, int pipeline, int zero) {
-  ClusterStrategy s;
-  s.mesh = {data, tensor, pipeline, 1};
-  s.sequence = 2048;
-  s.sequence_parallel = tensor > 1;
-  s.zero_stage = zero;
-  s.micro_batch = 1;
-  s.global_batch = int64_t{data} * 4 * pipeline;
-  return s;
-}
 
 void expect_agreement(Planner& planner, const ClusterStrategy& s, const char* what) {
   StepPieces pieces;
@@ -38,7 +28,7 @@ TEST(Unfold, AgreesOnEveryScheduleUnderZeroToTwoToATenthOfAPercent) {
                                   PipelineKind::kZb1p,
                                   PipelineKind::kZb2p}) {
     for (const int zero : {0, 1, 2}) {
-      ClusterStrategy s = strategy(8, 8, 8, zero);
+      ClusterStrategy s = step_strategy(8, 8, 8, zero);
       s.pipeline = kind;
       s.interleave = kind == PipelineKind::kInterleaved ? 3 : 1;
       expect_agreement(planner, s, pipeline_name(kind));
@@ -48,7 +38,7 @@ TEST(Unfold, AgreesOnEveryScheduleUnderZeroToTwoToATenthOfAPercent) {
 
 TEST(Unfold, AgreesOnUnequalStagesAndWithoutOverlap) {
   Planner planner(model_shape("llama3-405b"), make_cluster("1024xH100"));
-  ClusterStrategy s = strategy(8, 8, 16, 1);  // 126 layers on 16 stages
+  ClusterStrategy s = step_strategy(8, 8, 16, 1);  // 126 layers on 16 stages
   expect_agreement(planner, s, "126 layers on 16 stages");
   s.overlap_reduce = s.overlap_gather = false;
   expect_agreement(planner, s, "no overlap");
@@ -59,7 +49,7 @@ TEST(Unfold, AgreesOnZero3WithAndWithoutExposedCommunication) {
     Planner planner(model_shape("llama3-8b"), make_cluster(cluster));
     for (const int64_t micros : {1, 4}) {
       for (const bool overlap : {true, false}) {
-        ClusterStrategy s = strategy(planner.cluster().gpus, 1, 1, 3);
+        ClusterStrategy s = step_strategy(planner.cluster().gpus, 1, 1, 3);
         if (std::string(cluster) == "64xV100") s.precision = Precision::kF16;
         s.global_batch = micros * s.mesh.data;
         s.overlap_gather = s.overlap_reduce = overlap;
@@ -76,7 +66,7 @@ TEST(Unfold, AgreesOnZero3WithAPipeline) {
   Planner planner(model_shape("llama3-8b"), make_cluster("32xH100"));
   for (const PipelineKind kind : {PipelineKind::kGPipe, PipelineKind::k1F1B}) {
     for (const bool overlap : {true, false}) {
-      ClusterStrategy s = strategy(8, 1, 4, 3);
+      ClusterStrategy s = step_strategy(8, 1, 4, 3);
       s.pipeline = kind;
       s.sequence = 8192;
       s.reduce_each_micro_batch = true;
@@ -88,7 +78,7 @@ TEST(Unfold, AgreesOnZero3WithAPipeline) {
 
 TEST(Unfold, NoTwoEventsOfALaneOverlapAndNothingIsLost) {
   Planner planner(model_shape("llama3-8b"), make_cluster("16xH100"));
-  const ClusterStrategy s = strategy(4, 1, 4, 1);
+  const ClusterStrategy s = step_strategy(4, 1, 4, 1);
   StepPieces pieces;
   planner.predict(s, pieces);
   const UnfoldedStep step = unfold_step(s, pieces);
@@ -111,7 +101,7 @@ TEST(Unfold, NoTwoEventsOfALaneOverlapAndNothingIsLost) {
 // of a stage follow each other without a gap of the pipeline's filling.
 TEST(Unfold, ZeroBubbleStepsEndStageByStage) {
   Planner planner(model_shape("gpt-175b"), make_cluster("64xA100-80GB"));
-  ClusterStrategy s = strategy(1, 8, 8, 1);
+  ClusterStrategy s = step_strategy(1, 8, 8, 1);
   s.pipeline = PipelineKind::kZbH2;
   s.global_batch = 24;
   StepPieces pieces;
