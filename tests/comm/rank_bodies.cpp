@@ -302,9 +302,9 @@ int run_rank_body(const std::string& name) {
 
 int main(int argc, char** argv) {
   if (argc == 3 && std::string(argv[1]) == "--rank-body") {
-    const int code = vitrine::testing::run_rank_body(argv[2]);
-    std::fflush(stdout);
-    return code;
+    // Line by line: a rank that the launcher ends while it still serves the store has spoken.
+    std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
+    return vitrine::testing::run_rank_body(argv[2]);
   }
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
