@@ -17,9 +17,15 @@ std::string Communicator::describe(const std::string& collective) const {
   return collective + " (" + where + "group '" + name() + "')";
 }
 
-Buffer Communicator::scratch(const char* holder, size_t bytes) {
+std::byte* Communicator::scratch(size_t bytes, Buffer& own) const {
+  if (lent_.size() >= bytes) return lent_.data();
   static MemoryLedger nobody;
-  return {ledger_ ? *ledger_ : nobody, MemoryCategory::kCommunication, holder, bytes};
+  own = Buffer(nobody, MemoryCategory::kCommunication, "received pieces", bytes);
+  return static_cast<std::byte*>(own.data());
+}
+
+size_t Communicator::reduce_scratch(std::span<const int64_t> counts, DType dtype) const {
+  return static_cast<size_t>(reduce_scratch_bytes(counts, rank(), dtype));
 }
 
 void Communicator::gather_shared(size_t /*index*/,
@@ -40,8 +46,8 @@ void Communicator::reduce_scatter(void* in, void* out, int64_t count, DType dtyp
   const size_t own = static_cast<size_t>(rank());
   const size_t bytes = static_cast<size_t>(count) * dtype_bytes(dtype);
   std::byte* from = static_cast<std::byte*>(in);
-  const Buffer received = scratch("received pieces", (ranks - 1) * bytes);
-  auto* pieces_begin = static_cast<std::byte*>(received.data());
+  Buffer kept;
+  std::byte* pieces_begin = scratch((ranks - 1) * bytes, kept);
   if (ranks > 1) exchange({from, ranks * bytes}, {pieces_begin, (ranks - 1) * bytes});
   std::vector<const void*> pieces(ranks);
   for (size_t r = 0; r < ranks; ++r) {
@@ -86,8 +92,8 @@ void Communicator::reduce_scatter_v(void* in,
   }
   const std::vector<int64_t> out_bytes(ranks, in_bytes[own]);
   const auto piece = static_cast<size_t>(in_bytes[own]);
-  const Buffer received = scratch("received pieces", ranks * piece);
-  auto* begin = static_cast<std::byte*>(received.data());
+  Buffer kept;
+  std::byte* begin = scratch(ranks * piece, kept);
   all_to_all_v({static_cast<const std::byte*>(in), static_cast<size_t>(total)},
                in_bytes,
                {begin, ranks * piece},
@@ -104,10 +110,10 @@ void Communicator::all_reduce(void* data, int64_t count, DType dtype) {
   const size_t bytes = static_cast<size_t>(count) * dtype_bytes(dtype);
   const size_t padded_bytes = piece_bytes * static_cast<size_t>(size());
   std::byte* work = static_cast<std::byte*>(data);
-  Buffer padded;
+  std::vector<std::byte> padded;
   if (padded_bytes != bytes) {
-    padded = scratch("padded elements", padded_bytes);
-    work = static_cast<std::byte*>(padded.data());
+    padded.resize(padded_bytes);
+    work = padded.data();
     std::memcpy(work, data, bytes);
     std::memset(work + bytes, 0, padded_bytes - bytes);
   }

@@ -62,6 +62,11 @@ class Communicator {
                             std::span<std::byte> out,
                             std::span<const int64_t> out_bytes);
   virtual void reduce_scatter_v(void* in, std::span<const int64_t> counts, void* out, DType dtype);
+  // Bytes in which reduce_scatter_v holds what it receives; 0 where it needs none of the caller's.
+  virtual size_t reduce_scratch(std::span<const int64_t> counts, DType dtype) const;
+  // Where the following reductions hold it, until the next call of this; where less is lent than
+  // one needs, it takes memory of its own.
+  void lend(std::span<std::byte> scratch) { lent_ = scratch; }
   // In place element-wise int64 sums (exact, so order-free).
   virtual void all_reduce_int64(std::span<int64_t> data);
 
@@ -90,10 +95,6 @@ class Communicator {
     what_ = what;
   }
 
-  // Where the pieces that reductions receive are entered while they are held, as communication;
-  // null: nowhere. The ledger must live until it is replaced or the last call is done.
-  void set_ledger(MemoryLedger* ledger) { ledger_ = ledger; }
-
   // "all_gather (gather of body.3, step 7, group 'gather')": how errors begin.
   std::string describe(const std::string& collective) const;
 
@@ -106,13 +107,13 @@ class Communicator {
   std::string what_;  // e.g. "reduce of body.3"
 
  private:
-  // Memory for one call; its blocks are kept for the next by the cache behind Buffer.
-  Buffer scratch(const char* holder, size_t bytes);
+  // For one call: lent, or `own`.
+  std::byte* scratch(size_t bytes, Buffer& own) const;
 
-  MemoryLedger* ledger_ = nullptr;
+  std::span<std::byte> lent_;
 };
 
-// Bytes that reduce_scatter_v holds for received pieces while rank `own` of counts.size() runs it.
+// Communicator::reduce_scratch of rank `own` of counts.size() on the host.
 int64_t reduce_scratch_bytes(std::span<const int64_t> counts, int own, DType dtype);
 
 // All communicators of one rank: makes the ones a schedule asks for.

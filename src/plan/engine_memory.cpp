@@ -34,12 +34,13 @@ struct BucketBytes {
 
 class Replay {
  public:
-  Replay(const Graph& graph, const Strategy& strategy, const Schedule& schedule)
+  Replay(const Graph& graph, const Strategy& strategy, const Schedule& schedule, bool on_host)
       : graph_(graph),
         strategy_(strategy),
         schedule_(schedule),
         ranks_(strategy.mesh.data),
         own_(place_in_mesh(strategy.mesh, schedule.rank).data_index),
+        on_host_(on_host),
         cut_gradients_(ranks_ > 1 && strategy.shard.gradients),
         readers_(edge_readers(graph, forward_blocks(schedule), strategy.recompute, true)),
         left_(schedule.actions.size()) {
@@ -139,10 +140,11 @@ class Replay {
       }
       case ActionKind::kBackward:
         return begin_backward(action, index);
-      case ActionKind::kGather:
+      case ActionKind::kReserve:
+        if (action.of_reduction) return add(MemoryCategory::kCommunication, room_bytes(action));
         for (const int u : action.units)
           add(MemoryCategory::kGathered, full_bytes(u, strategy_.compute_dtype));
-        [[fallthrough]];
+        return;
       case ActionKind::kPublish:
         if (action.units.size() > 1) {
           const BucketBytes bucket(*graph_.parameters, action.units, ranks_);
@@ -151,30 +153,33 @@ class Replay {
                bucket.total * static_cast<int64_t>(dtype_bytes(strategy_.compute_dtype)));
         }
         return;
-      case ActionKind::kReduce: {
-        const DType dtype = strategy_.gradient_dtype;
-        const auto element = static_cast<int64_t>(dtype_bytes(dtype));
-        const BucketBytes bucket(*graph_.parameters, action.units, ranks_);
-        const int64_t own = bucket.part[static_cast<size_t>(own_)];
-        const bool in_place = action.units.size() == 1 && strategy_.shard.optimizer &&
-                              (!cut_gradients_ || action.first_micro);
-        if (!in_place) hold(index, MemoryCategory::kCommunication, own * element);
-        if (action.units.size() > 1)
-          hold(index, MemoryCategory::kCommunication, bucket.total * element);
-        hold(index, MemoryCategory::kCommunication, reduce_scratch_bytes(bucket.part, own_, dtype));
-        return;
-      }
       case ActionKind::kReceive:
         if (action.lane == LaneId::kReceiveDown) return write_value(action.edge, micro);
         return hold(index,
                     MemoryCategory::kCommunication,
                     graph_.edges[static_cast<size_t>(action.edge)].type.bytes());
+      case ActionKind::kGather:
       case ActionKind::kRelease:
+      case ActionKind::kReduce:
       case ActionKind::kSend:
       case ActionKind::kNorm:
       case ActionKind::kUpdate:
         return;
     }
+  }
+
+  // What a reduction works in, beside the full gradients of stages 2 and 3.
+  int64_t room_bytes(const Action& reduction) const {
+    const DType dtype = strategy_.gradient_dtype;
+    const auto element = static_cast<int64_t>(dtype_bytes(dtype));
+    const BucketBytes bucket(*graph_.parameters, reduction.units, ranks_);
+    const bool alone = reduction.units.size() == 1;
+    const bool in_place =
+        alone && strategy_.shard.optimizer && (!cut_gradients_ || reduction.first_micro);
+    int64_t bytes = in_place ? 0 : bucket.part[static_cast<size_t>(own_)] * element;
+    if (!alone) bytes += bucket.total * element;
+    if (on_host_) bytes += reduce_scratch_bytes(bucket.part, own_, dtype);
+    return bytes;
   }
 
   void begin_backward(const Action& action, int index) {
@@ -227,14 +232,13 @@ class Replay {
         return;
       }
       case ActionKind::kRelease:
-        for (const int u : action.units)
-          remove(MemoryCategory::kGathered, full_bytes(u, strategy_.compute_dtype));
-        return;
-      case ActionKind::kReduce:
-        let_go(index);
+        if (action.of_reduction) remove(MemoryCategory::kCommunication, room_bytes(action));
         for (const int u : action.units) {
-          if (transient_.erase(u) > 0)
+          if (!action.of_reduction) {
+            remove(MemoryCategory::kGathered, full_bytes(u, strategy_.compute_dtype));
+          } else if (transient_.erase(u) > 0) {
             remove(MemoryCategory::kCommunication, full_bytes(u, strategy_.gradient_dtype));
+          }
         }
         return;
       case ActionKind::kSend:
@@ -243,7 +247,9 @@ class Replay {
       case ActionKind::kReceive:
         if (action.lane == LaneId::kReceiveUp) write_gradient(action.edge, micro);
         return let_go(index);
+      case ActionKind::kReserve:
       case ActionKind::kGather:
+      case ActionKind::kReduce:
       case ActionKind::kPublish:
       case ActionKind::kNorm:
       case ActionKind::kUpdate:
@@ -255,7 +261,7 @@ class Replay {
   const Strategy& strategy_;
   const Schedule& schedule_;
   int ranks_, own_;
-  bool cut_gradients_;
+  bool on_host_, cut_gradients_;
   std::vector<int> readers_;                                           // by edge
   std::vector<std::vector<std::pair<MemoryCategory, int64_t>>> left_;  // by action
   std::map<Key, Held> values_;
@@ -319,8 +325,9 @@ std::vector<ActionMoment> late_order(const Schedule& schedule) {
 EngineMemory engine_memory(const Graph& graph,
                            const Strategy& strategy,
                            const Schedule& schedule,
-                           const std::vector<ActionMoment>& order) {
-  return Replay(graph, strategy, schedule).run(order);
+                           const std::vector<ActionMoment>& order,
+                           bool on_host) {
+  return Replay(graph, strategy, schedule, on_host).run(order);
 }
 
 std::string action_words(const Action& action, const Graph& graph) {

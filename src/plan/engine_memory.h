@@ -16,7 +16,8 @@ struct ActionMoment {
 };
 
 // One possible order of a rank's step. Within a lane actions follow each other; between lanes the
-// schedule leaves freedom, which moves peaks:
+// schedule leaves freedom, which moves the peaks of pipelines (of data ranks what lanes hold is
+// reserved and released in the compute lane's order):
 // prompt: whatever communicates is done before the compute lane goes on;
 // late: it begins as soon as it may, and ends only when something waits for it.
 // simulate_engine (engine_time.h) gives the order that the costs make.
@@ -34,11 +35,13 @@ struct EngineMemory {
 
 // What the ledger of this rank shows for one step of training, data loading (staging) left out: the
 // loader is the caller's. Bytes as asked for, as the ledger counts; what the system's allocator
-// rounds up and oneDNN keeps inside is in neither.
+// rounds up and oneDNN keeps inside is in neither. `on_host`: reductions hold what they receive
+// (Communicator::reduce_scratch).
 EngineMemory engine_memory(const Graph& graph,
                            const Strategy& strategy,
                            const Schedule& schedule,
-                           const std::vector<ActionMoment>& order);
+                           const std::vector<ActionMoment>& order,
+                           bool on_host = true);
 
 // "backward of body.2, micro-batch 1"
 std::string action_words(const Action& action, const Graph& graph);

@@ -73,7 +73,8 @@ std::vector<StageMemory> engine_stage_memory(const ModelShape& model,
   for (int stage = 0; stage < s.mesh.pipeline; ++stage) {
     // The first rank of a stage holds the largest pieces.
     const Schedule schedule = build_schedule(graph, strategy, stage * s.mesh.data);
-    const EngineMemory replayed = engine_memory(graph, strategy, schedule, prompt_order(schedule));
+    const EngineMemory replayed =
+        engine_memory(graph, strategy, schedule, prompt_order(schedule), false);
     StageMemory memory;
     memory.bytes = replayed.at_peak;
     memory.bytes[static_cast<size_t>(MemoryCategory::kCommunication)] +=

@@ -26,6 +26,7 @@ SpanKind span_kind(ActionKind kind) {
       return SpanKind::kReceive;
     case ActionKind::kNorm:
     case ActionKind::kUpdate:
+    case ActionKind::kReserve:
     case ActionKind::kRelease:
       break;
   }
@@ -102,7 +103,7 @@ class Writer {
 
   void add_action(size_t i) {
     const Action& action = schedule_.actions[i];
-    if (action.kind == ActionKind::kRelease) return;
+    if (action.kind == ActionKind::kReserve || action.kind == ActionKind::kRelease) return;
     const ActionTime& at = time_.actions[i];
     Span span;
     span.start_ns = whole(at.begin_ns);

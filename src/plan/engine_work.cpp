@@ -114,6 +114,7 @@ void EngineWork::add_action(const Action& action) {
       phases.push_back(
           {update_ns(graph_.parameters->units[static_cast<size_t>(action.units[0])]), threads, {}});
       return;
+    case ActionKind::kReserve:
     case ActionKind::kRelease:
       return;
   }

@@ -69,6 +69,13 @@ void copy_bucket(const BucketLayout& layout,
   }
 }
 
+// A unit by itself is summed where its sum belongs, if nothing is there that it is added to.
+bool summed_in_place(const ShardStore& store, const Action& reduction) {
+  const Sharding& shard = store.strategy().shard;
+  return reduction.units.size() == 1 && shard.optimizer &&
+         (!shard.gradients || reduction.first_micro);
+}
+
 std::vector<int64_t> scaled(const std::vector<int64_t>& counts, size_t factor) {
   std::vector<int64_t> bytes;
   for (const int64_t count : counts) bytes.push_back(count * static_cast<int64_t>(factor));
@@ -79,16 +86,7 @@ std::vector<int64_t> scaled(const std::vector<int64_t>& counts, size_t factor) {
 
 std::shared_ptr<Communicator> LaneCommunicators::make_group(const std::vector<int>& ranks,
                                                             const std::string& name) {
-  std::shared_ptr<Communicator> comm = world_->group(ranks, name);
-  comm->set_ledger(&ledger_);
-  return comm;
-}
-
-// The world may keep communicators for longer than the ledger lives.
-LaneCommunicators::~LaneCommunicators() {
-  for (auto& [lane, comm] : data_) comm->set_ledger(nullptr);
-  for (auto& [pair, comm] : pairs_) comm->set_ledger(nullptr);
-  if (totals_) totals_->set_ledger(nullptr);
+  return world_->group(ranks, name);
 }
 
 LaneCommunicators::LaneCommunicators(World* world,
@@ -105,12 +103,7 @@ LaneCommunicators::LaneCommunicators(World* world,
     }
   }
   control_ = world_->host_group(all_ranks(world->size()), "control");
-  if (ledger.device().is_host()) {
-    totals_ = control_;
-    totals_->set_ledger(&ledger_);
-  } else {
-    totals_ = make_group(all_ranks(world->size()), "totals");
-  }
+  totals_ = ledger.device().is_host() ? control_ : make_group(all_ranks(world->size()), "totals");
   const auto& group = place.pipeline_group;
   for (size_t a = 0; a < group.size(); ++a) {
     for (size_t b = a + 1; b < group.size(); ++b) {
@@ -231,10 +224,39 @@ CallTraffic LaneCommunicators::gather_parameters(Communicator& comm,
   return traffic;
 }
 
+LaneCommunicators::Room& LaneCommunicators::room_of(const Action& action) {
+  const std::lock_guard lock(mutex_);
+  return rooms_[action.units[0]];
+}
+
+void LaneCommunicators::reserve_reduction(const ShardStore& store, const Action& reserve) {
+  const DType dtype = store.strategy().gradient_dtype;
+  const size_t element = dtype_bytes(dtype);
+  const BucketLayout layout(store, reserve.units);
+  const Communicator& comm = data(LaneId::kReduce);
+  const auto buffer = [&](const char* holder, size_t bytes) {
+    return bytes > 0 ? Buffer(ledger_, MemoryCategory::kCommunication, holder, bytes) : Buffer();
+  };
+  Room& room = room_of(reserve);
+  VITRINE_ASSERT(!room.bucket && !room.sum && !room.received);
+  if (!summed_in_place(store, reserve)) {
+    room.sum = buffer("reduced pieces",
+                      static_cast<size_t>(layout.part[static_cast<size_t>(comm.rank())]) * element);
+  }
+  if (reserve.units.size() > 1)
+    room.bucket = buffer("reduce bucket", static_cast<size_t>(layout.total) * element);
+  room.received = buffer("received pieces", comm.reduce_scratch(layout.part, dtype));
+}
+
+void LaneCommunicators::release_reduction(ShardStore& store, const Action& release) {
+  room_of(release) = {};
+  for (const int u : release.units) store.close_full_gradients(u);
+}
+
 CallTraffic LaneCommunicators::reduce_gradients(Communicator& comm,
                                                 ShardStore& store,
-                                                const std::vector<int>& units,
-                                                bool first_micro) {
+                                                const Action& reduce) {
+  const std::vector<int>& units = reduce.units;
   const DType dtype = store.strategy().gradient_dtype;
   const size_t element = dtype_bytes(dtype);
   const BucketLayout layout(store, units);
@@ -244,47 +266,40 @@ CallTraffic LaneCommunicators::reduce_gradients(Communicator& comm,
   for (const int u : units) store.settle_gradients(u);
 
   const Sharding& shard = store.strategy().shard;
-  // A unit by itself is summed where its sum belongs, if nothing is there that it is added to.
-  const bool in_place = units.size() == 1 && shard.optimizer && (!shard.gradients || first_micro);
-  Buffer staging, sum;
-  if (!in_place) sum = Buffer(ledger_, MemoryCategory::kCommunication, "reduce bucket", own_bytes);
+  const bool in_place = summed_in_place(store, reduce);
+  const Room& room = room_of(reduce);
   auto* bucket = static_cast<std::byte*>(full_of(units[0]));
   if (units.size() > 1) {
-    staging = Buffer(ledger_,
-                     MemoryCategory::kCommunication,
-                     "reduce bucket",
-                     static_cast<size_t>(layout.total) * element);
-    bucket = static_cast<std::byte*>(staging.data());
+    bucket = static_cast<std::byte*>(room.bucket.data());
     copy_bucket(layout, store, ledger_.device(), units, element, bucket, true, -1, full_of);
   }
-  comm.reduce_scatter_v(
-      bucket, layout.part, in_place ? store.reduced_gradient(units[0]) : sum.data(), dtype);
+  auto* sum =
+      static_cast<std::byte*>(in_place ? store.reduced_gradient(units[0]) : room.sum.data());
+  comm.lend({static_cast<std::byte*>(room.received.data()), room.received.bytes()});
+  comm.reduce_scatter_v(bucket, layout.part, sum, dtype);
+  comm.lend({});
   CallTraffic traffic;
   traffic.in_elements = layout.total;
   traffic.out_elements = layout.part[own];
   traffic.sent_bytes = (layout.total - layout.part[own]) * static_cast<int64_t>(element);
 
-  const auto* piece = static_cast<const std::byte*>(sum.data());
   if (!shard.optimizer) {  // stage 0: everyone gets every sum
-    comm.all_gather_v({piece, own_bytes},
+    comm.all_gather_v({sum, own_bytes},
                       {bucket, static_cast<size_t>(layout.total) * element},
                       scaled(layout.part, element));
     traffic.sent_bytes += static_cast<int64_t>(own_bytes) * (comm.size() - 1);
-    if (staging)
+    if (units.size() > 1)
       copy_bucket(layout, store, ledger_.device(), units, element, bucket, false, -1, full_of);
     return traffic;
   }
-  for (size_t i = 0; i < units.size(); ++i) {
+  for (size_t i = 0; !in_place && i < units.size(); ++i) {
     const auto bytes = static_cast<size_t>(layout.piece[i][own]) * element;
-    if (in_place) {
-      store.close_full_gradients(units[i]);
-    } else if (shard.gradients) {
-      store.accumulate_shard(units[i], piece, first_micro);
-      store.close_full_gradients(units[i]);
+    if (shard.gradients) {
+      store.accumulate_shard(units[i], sum, reduce.first_micro);
     } else {
-      ledger_.device().copy(store.reduced_gradient(units[i]), piece, bytes);
+      ledger_.device().copy(store.reduced_gradient(units[i]), sum, bytes);
     }
-    piece += bytes;
+    sum += bytes;
   }
   return traffic;
 }

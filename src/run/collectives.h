@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -26,7 +27,6 @@ class LaneCommunicators {
                     const Strategy& strategy,
                     const MeshPlace& place,
                     MemoryLedger& ledger);
-  ~LaneCommunicators();
   LaneCommunicators(const LaneCommunicators&) = delete;
   LaneCommunicators& operator=(const LaneCommunicators&) = delete;
 
@@ -50,12 +50,12 @@ class LaneCommunicators {
   CallTraffic gather_parameters(Communicator& comm,
                                 ShardStore& store,
                                 const std::vector<int>& units);
-  // Reduce-scatters the units' full gradients into this rank's pieces, then stage 0: back to
-  // everyone; stages 2, 3: into the accumulated shard, freeing the full buffers.
-  CallTraffic reduce_gradients(Communicator& comm,
-                               ShardStore& store,
-                               const std::vector<int>& units,
-                               bool first_micro);
+  // Reduce-scatters the full gradients of a reduction's units into this rank's pieces, then stage
+  // 0: back to everyone; stages 2, 3: into the accumulated shard. What it works in is reserved
+  // before and released after, with the full buffers of stages 2 and 3, by the compute lane.
+  void reserve_reduction(const ShardStore& store, const Action& reserve);
+  CallTraffic reduce_gradients(Communicator& comm, ShardStore& store, const Action& reduce);
+  void release_reduction(ShardStore& store, const Action& release);
 
  private:
   std::shared_ptr<Communicator> make_group(const std::vector<int>& ranks, const std::string& name);
@@ -67,6 +67,14 @@ class LaneCommunicators {
   std::map<std::pair<int, bool>, std::shared_ptr<Communicator>> pairs_;
   std::vector<Buffer> windows_;
   std::vector<Communicator*> shared_;  // those that gather by units' indices
+
+  // What one reduction works in: its units side by side, their sum, what comes from the peers.
+  struct Room {
+    Buffer bucket, sum, received;
+  };
+  Room& room_of(const Action& action);
+  std::mutex mutex_;           // the map; its elements are ordered by the schedule
+  std::map<int, Room> rooms_;  // by the first unit
 };
 
 }  // namespace vitrine

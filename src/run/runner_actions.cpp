@@ -357,9 +357,6 @@ void Runner::perform(const Action& action, int32_t lane) {
       Communicator& comm = comms_.data(action.lane);
       context(comm);
       if (in_the_way) execution_.device->waiting_begins();
-      if (action.kind == ActionKind::kGather) {
-        for (const int unit : action.units) store_.open_gathered(unit);
-      }
       const CallTraffic traffic = comms_.gather_parameters(comm, store_, action.units);
       if (action.kind == ActionKind::kPublish) {
         const std::shared_ptr<void> here = execution_.device->point();
@@ -376,15 +373,19 @@ void Runner::perform(const Action& action, int32_t lane) {
       if (in_the_way) waited(start);
       return;
     }
+    case ActionKind::kReserve:
+      if (action.of_reduction) return comms_.reserve_reduction(store_, action);
+      for (const int unit : action.units) store_.open_gathered(unit);
+      return;
     case ActionKind::kRelease:
+      if (action.of_reduction) return comms_.release_reduction(store_, action);
       for (const int unit : action.units) store_.close_gathered(unit);
       return;
     case ActionKind::kReduce: {
       Communicator& comm = comms_.data(action.lane);
       context(comm);
       if (in_the_way) execution_.device->waiting_begins();
-      const CallTraffic traffic =
-          comms_.reduce_gradients(comm, store_, action.units, action.first_micro);
+      const CallTraffic traffic = comms_.reduce_gradients(comm, store_, action);
       record_collective(action,
                         SpanKind::kReduce,
                         "reduce_scatter",

@@ -12,8 +12,9 @@
 namespace vitrine {
 
 enum class ActionKind : uint8_t {
+  kReserve,  // make room for what a gather or a reduction fills
   kGather,   // all_gather a sharded unit's parameters (ZeRO-3)
-  kRelease,  // free gathered parameters
+  kRelease,  // let go of gathered parameters, or of what a reduction that has ended was made from
   kForward,
   kBackward,  // includes recomputation where the strategy asks for it
   kReduce,    // reduce_scatter gradients (stage 0: and all_gather them)
@@ -23,10 +24,12 @@ enum class ActionKind : uint8_t {
   kUpdate,   // optimizer on this rank's shard
   kPublish,  // all_gather updated parameters (stages 1, 2 and persistent units of 3)
 };
-constexpr size_t kActionKinds = 10;
+constexpr size_t kActionKinds = 11;
 const char* action_kind_name(ActionKind kind);
 
-// Where an action runs: a worker thread on the CPU, a stream on a GPU. In order within a lane.
+// Where an action runs: a worker thread on the CPU, a stream on a GPU. In order within a lane. What
+// gathers and reductions hold is reserved and released on the compute lane, whose order is fixed:
+// how far another lane lags does not change the memory of a step.
 enum class LaneId : uint8_t {
   kCompute,
   kGather,
@@ -44,12 +47,13 @@ struct Action {
   LaneId lane{};
   int micro_batch = -1;
   int block = -1;
-  std::vector<int> units;    // of gather, release, reduce, update, publish; several = one bucket
-  int edge = -1;             // of send and receive
-  int peer = -1;             // global rank, of send and receive
-  bool first_micro = false;  // of reduce: overwrite the shard's gradient instead of adding
-  std::vector<int> waits;    // actions of other lanes that must be done first (own lane: by order)
-  int64_t sent_bytes = 0;    // by this rank
+  std::vector<int> units;     // of all that is not compute or between stages; several = one bucket
+  int edge = -1;              // of send and receive
+  int peer = -1;              // global rank, of send and receive
+  bool of_reduction = false;  // of reserve and release: for a reduction (else for a gather)
+  bool first_micro = false;   // of a reduction: overwrite the shard's gradient instead of adding
+  std::vector<int> waits;     // actions of other lanes that must be done first (own lane: by order)
+  int64_t sent_bytes = 0;     // by this rank
 };
 
 // Elements and bytes that communication of one step sends from this rank, by purpose.

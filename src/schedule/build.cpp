@@ -1,6 +1,7 @@
 // Building of one rank's schedule from graph and strategy.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -45,6 +46,7 @@ class Builder {
     schedule_.forward_end.assign(static_cast<size_t>(strategy_.accumulation), 0);
     schedule_.backward_end.assign(static_cast<size_t>(strategy_.accumulation), 0);
     for (size_t at = 0; at < order_.size(); ++at) {
+      release_reduction_before(static_cast<int>(at));
       issue_gathers(static_cast<int>(at));
       issue_compute(static_cast<int>(at));
       issue_releases(static_cast<int>(at));
@@ -208,10 +210,20 @@ class Builder {
       action.block = unit.block;
       action.micro_batch = order_[static_cast<size_t>(interval.first)].micro_batch;
       action.units = {interval.unit};
+      reserve_for(action);
+      action.waits.push_back(last_compute_action_);
       action.sent_bytes = gather_sent(unit, strategy_.compute_dtype);
-      if (at > 0) action.waits.push_back(last_compute_action_);
       interval.action = add(std::move(action));
     }
+  }
+
+  // Room for what the gather or reduction fills or works in.
+  void reserve_for(const Action& user) {
+    Action reserve = user;
+    reserve.kind = ActionKind::kReserve;
+    reserve.lane = LaneId::kCompute;
+    reserve.of_reduction = user.kind == ActionKind::kReduce;
+    last_compute_action_ = add(std::move(reserve));
   }
 
   void issue_releases(int at) {
@@ -244,11 +256,6 @@ class Builder {
       }
     }
     if (op.backward) {
-      // The micro-step before must have let go of these units' full gradients.
-      for (const ParameterUse use : table_.uses[static_cast<size_t>(op.block)]) {
-        const auto reduced = last_reduce_.find(use.unit);
-        if (reduced != last_reduce_.end()) action.waits.push_back(reduced->second);
-      }
       for (const int e : block.outputs) {
         for (const int consumer : graph_.edges[static_cast<size_t>(e)].grad_consumers) {
           const int stage = stage_of_[static_cast<size_t>(consumer)];
@@ -385,8 +392,33 @@ class Builder {
     }
   }
 
+  // One reduction runs beside the compute lane, which lets go of what it was made from before the
+  // next one begins (the reduce lane would do one after the other anyway). Between micro-batches:
+  // before its units' gradients are written again, and before the forward that a backward follows,
+  // where activations are at their highest.
+  void release_reduction_before(int at) {
+    if (!reducing_) return;
+    const auto next = static_cast<size_t>(at) + 1;
+    const ComputeOp& op = order_[static_cast<size_t>(at)];
+    bool due = !op.backward && next < order_.size() && order_[next].backward;
+    if (op.backward) {
+      for (const ParameterUse use : table_.uses[static_cast<size_t>(op.block)]) {
+        due = due || std::find(reducing_->units.begin(), reducing_->units.end(), use.unit) !=
+                         reducing_->units.end();
+      }
+    }
+    if (due) release_reduction();
+  }
+
+  void release_reduction() {
+    if (!reducing_) return;
+    last_compute_action_ = add(std::move(*reducing_));
+    reducing_.reset();
+  }
+
   void flush_reduces(int micro) {
     if (bucket_.empty()) return;
+    release_reduction();
     Action action;
     action.kind = ActionKind::kReduce;
     action.lane = strategy_.overlap ? LaneId::kReduce : LaneId::kCompute;
@@ -394,6 +426,11 @@ class Builder {
     action.block = table_.units[static_cast<size_t>(bucket_.back())].block;
     action.units = std::move(bucket_);
     action.first_micro = micro == 0;
+    reserve_for(action);
+    reducing_ = action;
+    reducing_->kind = ActionKind::kRelease;
+    reducing_->lane = LaneId::kCompute;
+    reducing_->of_reduction = true;
     action.waits.push_back(last_compute_action_);
     for (const int u : action.units) {
       const Unit& unit = table_.units[static_cast<size_t>(u)];
@@ -401,18 +438,17 @@ class Builder {
       if (!strategy_.shard.optimizer)
         action.sent_bytes += gather_sent(unit, strategy_.gradient_dtype);
     }
-    const std::vector<int> units = action.units;
-    reduces_.push_back(add(std::move(action)));
-    for (const int u : units) last_reduce_[u] = reduces_.back();
+    reducing_->waits = {add(std::move(action))};
     bucket_.clear();
     bucket_elements_ = 0;
+    if (!strategy_.overlap) release_reduction();
   }
 
   void issue_update() {
+    release_reduction();  // the last: every other was let go before
     Action norm;
     norm.kind = ActionKind::kNorm;
     norm.lane = LaneId::kCompute;
-    norm.waits = reduces_;
     norm.sent_bytes = kControlBytes * (strategy_.mesh.world() - 1);
     add(std::move(norm));
     std::vector<int> bucket, updates;
@@ -467,8 +503,8 @@ class Builder {
   size_t next_interval_ = 0;
   int last_compute_action_ = -1;
   std::map<std::tuple<int, int, int, bool>, int> received_;
-  std::map<int, int> last_reduce_;  // unit -> action
-  std::vector<int> bucket_, reduces_;
+  std::vector<int> bucket_;
+  std::optional<Action> reducing_;  // the release of the reduction that runs now
   int64_t bucket_elements_ = 0;
 };
 

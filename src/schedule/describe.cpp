@@ -6,7 +6,8 @@
 namespace vitrine {
 
 const char* action_kind_name(ActionKind kind) {
-  static const char* const names[] = {"gather",
+  static const char* const names[] = {"reserve",
+                                      "gather",
                                       "release",
                                       "forward",
                                       "backward",
@@ -53,6 +54,7 @@ std::string describe_schedule(const Schedule& schedule, const Graph& graph) {
     std::vector<std::string> waits;
     for (const int wait : action.waits) waits.push_back("#" + std::to_string(wait));
     std::string target = target_of(action, graph);
+    if (action.of_reduction) target = "gradients of " + target;
     if (action.peer >= 0) {
       target += (action.kind == ActionKind::kSend ? " to rank " : " from rank ") +
                 std::to_string(action.peer);
@@ -90,6 +92,8 @@ std::string schedule_json(const Schedule& schedule, const Graph& graph) {
              {"waits", action.waits}};
     if (action.peer >= 0) row["peer"] = action.peer;
     if (action.kind == ActionKind::kReduce) row["first_micro"] = action.first_micro;
+    if (action.kind == ActionKind::kReserve || action.kind == ActionKind::kRelease)
+      row["of_reduction"] = action.of_reduction;
     actions.push_back(std::move(row));
   }
   const Json document{{"rank", schedule.rank},

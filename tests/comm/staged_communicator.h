@@ -35,6 +35,7 @@ class StagedCommunicator : public Communicator {
                     std::span<std::byte> out,
                     std::span<const int64_t> out_bytes) override;
   void reduce_scatter_v(void* in, std::span<const int64_t> counts, void* out, DType dtype) override;
+  size_t reduce_scratch(std::span<const int64_t>, DType) const override { return 0; }
   void all_reduce_int64(std::span<int64_t> data) override;
   void abort() noexcept override { inner_.abort(); }
 

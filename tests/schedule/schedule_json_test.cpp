@@ -90,27 +90,80 @@ TEST_F(ScheduleJson, PrefetchCountsWhatIsInFlightBeforeAUnit) {
   EXPECT_LT(gathered_ahead(build_schedule(graph_, strategy_, 0)), all);
 }
 
-// Walks the actions and keeps the books: nothing is used before it is gathered, or left behind.
-TEST_F(ScheduleJson, GathersWhatComputeReadsAndReleasesAll) {
+// Walks the actions and keeps the books: nothing is used before it is there, or left behind, and
+// the compute lane alone makes room and lets go.
+TEST_F(ScheduleJson, ReservesWhatLanesFillAndReleasesAll) {
   const Schedule schedule = build_schedule(graph_, strategy_, 1);
-  std::set<int> gathered;
+  std::set<int> reserved, gathered, reducing;
   int reduces = 0;
   for (const Action& action : schedule.actions) {
-    if (action.kind == ActionKind::kGather) {
-      for (const int unit : action.units)
-        EXPECT_TRUE(gathered.insert(unit).second) << "gathered twice";
-    } else if (action.kind == ActionKind::kRelease) {
-      for (const int unit : action.units) EXPECT_EQ(gathered.erase(unit), 1u);
-    } else if (action.kind == ActionKind::kForward) {
-      for (const ParameterUse use : table_.uses[static_cast<size_t>(action.block)]) {
-        EXPECT_TRUE(gathered.contains(use.unit));
+    const bool holds = action.kind == ActionKind::kReserve || action.kind == ActionKind::kRelease;
+    EXPECT_TRUE(!holds || action.lane == LaneId::kCompute);
+    for (const int unit : action.units) {
+      switch (action.kind) {
+        case ActionKind::kReserve:
+          EXPECT_TRUE((action.of_reduction ? reducing : reserved).insert(unit).second) << "twice";
+          break;
+        case ActionKind::kGather:
+          EXPECT_EQ(reserved.erase(unit), 1u);
+          gathered.insert(unit);
+          break;
+        case ActionKind::kReduce:
+          EXPECT_TRUE(reducing.contains(unit));
+          ++reduces;
+          break;
+        case ActionKind::kRelease:
+          EXPECT_EQ((action.of_reduction ? reducing : gathered).erase(unit), 1u);
+          break;
+        default:
+          break;
       }
-    } else if (action.kind == ActionKind::kReduce) {
-      reduces += static_cast<int>(action.units.size());
+    }
+    if (action.kind == ActionKind::kForward || action.kind == ActionKind::kBackward) {
+      for (const ParameterUse use : table_.uses[static_cast<size_t>(action.block)]) {
+        const bool forward = action.kind == ActionKind::kForward;
+        EXPECT_TRUE(forward ? gathered.contains(use.unit) : !reducing.contains(use.unit));
+      }
     }
   }
+  EXPECT_TRUE(reserved.empty());
   EXPECT_TRUE(gathered.empty());
+  EXPECT_TRUE(reducing.empty());
   EXPECT_EQ(reduces, 2 * static_cast<int>(table_.units.size()));
+}
+
+// At most one reduction runs beside the compute lane, and none where a micro-batch's activations
+// are at their highest: in its last forward.
+TEST_F(ScheduleJson, ReductionsAreReleasedInBoundedTime) {
+  for (const int64_t bucket : {int64_t{1}, int64_t{6000}, int64_t{1} << 40}) {
+    strategy_.reduce_bucket = bucket;
+    const Schedule schedule = build_schedule(graph_, strategy_, 0);
+    const int head = static_cast<int>(graph_.blocks.size()) - 1;
+    int held = 0, most = 0, beside_backward = 0, beside_forward = 0;
+    for (const Action& action : schedule.actions) {
+      if (action.of_reduction) held += action.kind == ActionKind::kReserve ? 1 : -1;
+      most = std::max(most, held);
+      if (action.kind == ActionKind::kBackward) beside_backward += held;
+      if (action.kind != ActionKind::kForward) continue;
+      EXPECT_TRUE(action.block != head || held == 0);
+      beside_forward += held;
+    }
+    EXPECT_EQ(held, 0);
+    EXPECT_EQ(most, 1);
+    EXPECT_EQ(beside_backward > 0, bucket < int64_t{1} << 40);
+    EXPECT_EQ(beside_forward, head);  // the last of the first micro-batch, beside the second
+  }
+}
+
+// Without lanes of their own there is nothing to run beside.
+TEST_F(ScheduleJson, WithoutOverlapEachReductionIsReleasedAtOnce) {
+  strategy_.overlap = false;
+  const Schedule schedule = build_schedule(graph_, strategy_, 0);
+  for (size_t i = 0; i < schedule.actions.size(); ++i) {
+    if (schedule.actions[i].kind != ActionKind::kReduce) continue;
+    EXPECT_EQ(schedule.actions[i - 1].kind, ActionKind::kReserve);
+    EXPECT_EQ(schedule.actions[i + 1].kind, ActionKind::kRelease);
+  }
 }
 
 }  // namespace

@@ -56,6 +56,8 @@ class NcclCommunicator : public Communicator, public Watched {
                     std::span<std::byte> out,
                     std::span<const int64_t> out_bytes) override;
   void reduce_scatter_v(void* in, std::span<const int64_t> counts, void* out, DType dtype) override;
+  // Sums on the way, or in the window of share().
+  size_t reduce_scratch(std::span<const int64_t>, DType) const override { return 0; }
   void all_reduce_int64(std::span<int64_t> data) override;
   size_t window_bytes(size_t most_reduced) override;
   bool share(std::span<const std::span<const std::byte>> pieces,
