@@ -2,6 +2,7 @@
 #include "run/runner.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "core/error.h"
@@ -61,7 +62,7 @@ Runner::~Runner() {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
-  changed_.notify_all();
+  wake_all();
   for (auto& lane : lanes_) lane->thread.join();
   try {  // what a step leaves behind still uses the store, and peers' memory
     execution_.device->synchronize();
@@ -75,6 +76,33 @@ bool Runner::ready(const Action& action) const {
   });
 }
 
+bool Runner::can_go_on(const LaneThread& lane) const {
+  if (lane.next >= lane.actions.size()) return false;
+  const int index = lane.actions[lane.next];
+  return index < gate_ && ready(schedule_.actions[static_cast<size_t>(index)]);
+}
+
+// Wakes those alone who can go on: a wake-up in vain costs a processor that computes.
+void Runner::finished(int index, LaneThread* by) {
+  std::array<std::condition_variable*, static_cast<size_t>(LaneId::kCount)> sleepers{};
+  size_t count = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    done_[static_cast<size_t>(index)] = 1;
+    if (by) ++by->next;
+    for (const auto& lane : lanes_) {
+      if (lane.get() != by && can_go_on(*lane)) sleepers[count++] = &lane->wake;
+    }
+    if (awaited_ && ready(*awaited_)) sleepers[count++] = &compute_wake_;
+  }
+  for (size_t i = 0; i < count; ++i) sleepers[i]->notify_one();
+}
+
+void Runner::wake_all() {
+  for (const auto& lane : lanes_) lane->wake.notify_one();
+  compute_wake_.notify_one();
+}
+
 void Runner::lane_loop(LaneThread& lane) {
   if (recorder_) recorder_->attach_thread();
   try {
@@ -86,13 +114,9 @@ void Runner::lane_loop(LaneThread& lane) {
     int index = -1;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] {
-        if (stop_) return true;
-        if (error_ || lane.next >= lane.actions.size()) return false;
-        index = lane.actions[lane.next];
-        return index < gate_ && ready(schedule_.actions[static_cast<size_t>(index)]);
-      });
+      lane.wake.wait(lock, [&] { return stop_ || (!error_ && can_go_on(lane)); });
       if (stop_) return;
+      index = lane.actions[lane.next];
     }
     try {
       execute(index, lane.recorder_lane);
@@ -100,12 +124,7 @@ void Runner::lane_loop(LaneThread& lane) {
       fail(std::current_exception());
       continue;
     }
-    {
-      const std::lock_guard lock(mutex_);
-      done_[static_cast<size_t>(index)] = 1;
-      ++lane.next;
-    }
-    changed_.notify_all();
+    finished(index, &lane);
   }
 }
 
@@ -114,7 +133,7 @@ void Runner::fail(std::exception_ptr error) {
     const std::lock_guard lock(mutex_);
     if (!error_) error_ = error;
   }
-  changed_.notify_all();
+  wake_all();
   // Other lanes may be inside a collective that will now never end.
   if (!comms_.alone()) comms_.world()->abort("an action failed");
 }
@@ -136,7 +155,9 @@ void Runner::wait_for(const Action& action) {
   }
   if (ready(action)) return;
   const int64_t start = now_ns();
-  changed_.wait(lock, [&] { return error_ || ready(action); });
+  awaited_ = &action;
+  compute_wake_.wait(lock, [&] { return error_ || ready(action); });
+  awaited_ = nullptr;
   const bool failed = error_ != nullptr;
   lock.unlock();
   const int64_t waited = now_ns() - start;
@@ -174,7 +195,6 @@ void Runner::begin(const StepInput& input) {
     gate_ = 0;
     for (auto& lane : lanes_) lane->next = 0;
   }
-  changed_.notify_all();
 }
 
 void Runner::run_until(int end_action) {
@@ -183,7 +203,7 @@ void Runner::run_until(int end_action) {
     const std::lock_guard lock(mutex_);
     gate_ = std::max(gate_, end_action);
   }
-  changed_.notify_all();
+  wake_all();
   for (; next_compute_ < compute_actions_.size() && compute_actions_[next_compute_] < end_action;
        ++next_compute_) {
     const int index = compute_actions_[next_compute_];
@@ -195,11 +215,7 @@ void Runner::run_until(int end_action) {
       fail(std::current_exception());
       throw;
     }
-    {
-      const std::lock_guard lock(mutex_);
-      done_[static_cast<size_t>(index)] = 1;
-    }
-    changed_.notify_all();
+    finished(index, nullptr);
   }
 }
 

@@ -99,6 +99,7 @@ class Runner {
     LaneId lane;
     std::vector<int> actions;
     size_t next = 0;
+    std::condition_variable wake;
     std::thread thread;
     int32_t recorder_lane = -1;
   };
@@ -107,8 +108,11 @@ class Runner {
   void lane_loop(LaneThread& lane);
   void execute(int index, int32_t recorder_lane);
   void perform(const Action& action, int32_t recorder_lane);
-  bool ready(const Action& action) const;  // with mutex_ held
-  void wait_for(const Action& action);     // compute lane
+  bool ready(const Action& action) const;        // with mutex_ held
+  bool can_go_on(const LaneThread& lane) const;  // with mutex_ held: its next action may begin
+  void finished(int index, LaneThread* by);      // null: the compute lane
+  void wake_all();
+  void wait_for(const Action& action);  // compute lane
   void fail(std::exception_ptr error);
   void conclude();
   [[noreturn]] void rethrow();
@@ -158,7 +162,8 @@ class Runner {
   std::unique_ptr<Names> names_;
 
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable compute_wake_;
+  const Action* awaited_ = nullptr;  // what the compute lane sleeps before
   std::vector<char> done_;
   int gate_ = 0;  // actions below it may run
   bool stop_ = false;
