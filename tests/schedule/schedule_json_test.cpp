@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <set>
 
 #include "core/json.h"
@@ -95,25 +96,38 @@ TEST_F(ScheduleJson, PrefetchCountsWhatIsInFlightBeforeAUnit) {
 TEST_F(ScheduleJson, ReservesWhatLanesFillAndReleasesAll) {
   const Schedule schedule = build_schedule(graph_, strategy_, 1);
   std::set<int> reserved, gathered, reducing;
+  std::map<int, int> reserved_by, reduced_by;  // unit -> the latest action
   int reduces = 0;
-  for (const Action& action : schedule.actions) {
+  for (int i = 0; i < static_cast<int>(schedule.actions.size()); ++i) {
+    const Action& action = schedule.actions[static_cast<size_t>(i)];
+    const auto waits_for = [&](int earlier) {  // itself, or what follows it on its lane
+      const LaneId lane = schedule.actions[static_cast<size_t>(earlier)].lane;
+      return std::any_of(action.waits.begin(), action.waits.end(), [&](int wait) {
+        return wait >= earlier && schedule.actions[static_cast<size_t>(wait)].lane == lane;
+      });
+    };
     const bool holds = action.kind == ActionKind::kReserve || action.kind == ActionKind::kRelease;
     EXPECT_TRUE(!holds || action.lane == LaneId::kCompute);
     for (const int unit : action.units) {
       switch (action.kind) {
         case ActionKind::kReserve:
           EXPECT_TRUE((action.of_reduction ? reducing : reserved).insert(unit).second) << "twice";
+          reserved_by[unit] = i;
           break;
         case ActionKind::kGather:
           EXPECT_EQ(reserved.erase(unit), 1u);
+          EXPECT_TRUE(waits_for(reserved_by[unit]));
           gathered.insert(unit);
           break;
         case ActionKind::kReduce:
           EXPECT_TRUE(reducing.contains(unit));
+          EXPECT_TRUE(waits_for(reserved_by[unit]));
+          reduced_by[unit] = i;
           ++reduces;
           break;
         case ActionKind::kRelease:
           EXPECT_EQ((action.of_reduction ? reducing : gathered).erase(unit), 1u);
+          EXPECT_TRUE(!action.of_reduction || waits_for(reduced_by[unit]));
           break;
         default:
           break;
