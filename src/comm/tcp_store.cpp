@@ -75,20 +75,22 @@ void TcpStoreServer::serve() {
     for (size_t i = 0; i < known; ++i) {
       Connection& connection = *connections_[i];
       if (entries[i + 2].revents == 0 || connection.broken) continue;
-      // What came before the end of a connection still counts.
-      const bool open = connection.incoming.fill(connection.socket);
-      try {
-        while (const auto message = connection.incoming.next()) {
-          handle(connection, unpack(*message));
-        }
-      } catch (const CommError&) {
-        connection.broken = true;  // a stranger on the port
-      }
-      if (!open) connection.broken = true;
+      take_messages(connection);
     }
     end_broken();
     std::erase_if(connections_, [](const auto& connection) { return connection->broken; });
   }
+}
+
+void TcpStoreServer::take_messages(Connection& connection) {
+  // What came before the end of a connection still counts.
+  const bool open = connection.incoming.fill(connection.socket);
+  try {
+    while (const auto message = connection.incoming.next()) handle(connection, unpack(*message));
+  } catch (const CommError&) {
+    connection.broken = true;  // a stranger on the port
+  }
+  if (!open) connection.broken = true;
 }
 
 void TcpStoreServer::end_broken() {
@@ -99,6 +101,9 @@ void TcpStoreServer::end_broken() {
       Connection& connection = *connections_[i];
       if (!connection.broken || connection.ended) continue;
       connection.ended = again = true;
+      // Found by an answer that could not be sent, before what it had said was read: its farewell,
+      // say.
+      if (connection.rank >= 0) take_messages(connection);
       connection_ended(connection);
     }
   }

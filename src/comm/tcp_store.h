@@ -53,6 +53,7 @@ class TcpStoreServer {
   struct Connection;
   void serve();
   void accept_one();
+  void take_messages(Connection& connection);
   void end_broken();
   void handle(Connection& connection, const std::vector<std::string>& request);
   void handle_report(Connection& connection, const std::vector<std::string>& request);

@@ -136,6 +136,26 @@ TEST(TcpStore, TellsARankThatComesLateWhoHasAborted) {
   EXPECT_GE(std::chrono::steady_clock::now() - before, milliseconds(80));
 }
 
+// A farewell that the store has not read yet when it finds that the one who sent it does not listen
+// any more.
+TEST(TcpStore, HearsTheFarewellOfOneWhomItCannotTellOfOthers) {
+  for (int round = 0; round < 20; ++round) {
+    Store store;
+    auto dying = store.client(2, true), leaving = store.client(1, true);
+    for (int i = 0; i < 50; ++i) dying->report_aborted("not a number");  // each is passed on
+    leaving->report_leaving();
+    leaving.reset();
+    auto asking = store.client(0);
+    const Deadline deadline = std::chrono::steady_clock::now() + kTimeout;
+    std::vector<RankStatus> table = asking->table();
+    while (table[1].state == RankStatus::State::kAlive &&
+           std::chrono::steady_clock::now() < deadline) {
+      table = asking->table();
+    }
+    ASSERT_EQ(table[1].state, RankStatus::State::kLeft) << "round " << round;
+  }
+}
+
 TEST(TcpStore, TellsWhoIsGoneAndWhoSaidGoodbye) {
   Store store;
   auto watching = store.client(0, true), leaving = store.client(1, true),
