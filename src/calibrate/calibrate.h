@@ -17,11 +17,13 @@ namespace vitrine {
 MeasuredOperations measure_operations(DType dtype, bool quick, World* world);
 
 // All kinds that the engine uses, by size; collective over the world, which has at least two ranks
-// (else ConfigError). Every rank gets the same list: of each rank's lower
-// quartile the slowest.
+// of one host (else ConfigError). As a step finds them: all ranks come to a call at one moment,
+// those who receive were asleep, large operands are in no cache. Every rank gets the same list: of
+// each rank's median the slowest.
 std::vector<MeasuredCollective> measure_collectives(World& world, bool quick);
 
-// From a change under a lock to the thread that waits for it, as lanes hand work on.
+// From a change under a lock to the thread that waits for it, as lanes hand work on: while the one
+// that gives goes on computing, to one that has slept for a millisecond. The median.
 double measure_handoff_ns();
 
 struct DiskSpeed {

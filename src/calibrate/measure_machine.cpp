@@ -12,6 +12,7 @@
 #include <numeric>
 #include <thread>
 
+#include "calibrate/cache_flush.h"
 #include "calibrate/calibrate.h"
 #include "core/clock.h"
 #include "core/error.h"
@@ -78,21 +79,29 @@ class CollectiveBench {
   }
 
  private:
-  void measure(const char* kind, size_t bytes, const std::function<void()>& call) {
-    // The number of calls is the same on all ranks: rank 0 takes a first time.
+  // Brings all ranks to one moment as a step's compute does: whoever receives is asleep, and large
+  // operands are in no cache. The ranks' clocks are one host's.
+  void begin_together(bool large) {
     comm_->barrier();
-    const int64_t probe = now_ns();
-    call();
-    int64_t calls = 0;
-    if (comm_->rank() == 0) {
-      const int64_t once = std::max<int64_t>(1, now_ns() - probe);
-      calls = std::clamp<int64_t>((quick_ ? 15'000'000 : 60'000'000) / once, 5, 200);
+    int64_t moment = now_ns() + (large ? flush_ns_ : 0) + 500'000;
+    comm_->broadcast(std::as_writable_bytes(std::span(&moment, 1)), 0);
+    if (large) {
+      const int64_t start = now_ns();
+      flush_();
+      flush_ns_ = std::max(flush_ns_, now_ns() - start);
     }
-    comm_->broadcast(std::as_writable_bytes(std::span(&calls, 1)), 0);
+    while (now_ns() < moment) {
+    }
+  }
+
+  void measure(const char* kind, size_t bytes, const std::function<void()>& call) {
+    const bool large = bytes >= size_t{512} << 10;
+    call();                                          // makes connections
+    const int calls = quick_ ? 9 : large ? 15 : 41;  // the same on all ranks
     std::vector<int64_t> times;
     int64_t busy = 0, wall = 0;
-    for (int64_t i = 0; i < calls; ++i) {
-      comm_->barrier();
+    for (int i = 0; i < calls; ++i) {
+      begin_together(large);
       const int64_t cpu = cpu_ns(), start = now_ns();
       call();
       times.push_back(now_ns() - start);
@@ -102,7 +111,7 @@ class CollectiveBench {
     std::sort(times.begin(), times.end());
     struct {
       int64_t ns, busy, wall;
-    } own{times[times.size() / 4], busy, wall};
+    } own{times[times.size() / 2], busy, wall};
     std::vector<decltype(own)> all(static_cast<size_t>(comm_->size()));
     comm_->all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all)));
     MeasuredCollective result{kind, comm_->size(), static_cast<double>(bytes)};
@@ -118,6 +127,8 @@ class CollectiveBench {
   }
 
   bool quick_;
+  CacheFlush flush_;
+  int64_t flush_ns_ = 10'000'000;
   std::shared_ptr<Communicator> comm_;
   std::vector<MeasuredCollective> results_;
 };
@@ -132,24 +143,36 @@ std::vector<MeasuredCollective> measure_collectives(World& world, bool quick) {
 }
 
 double measure_handoff_ns() {
-  constexpr int kRounds = 400;
+  constexpr int kRounds = 101;
+  constexpr int64_t kComputes = 1'000'000;
   std::mutex mutex;
   std::condition_variable changed;
-  int turn = 0;  // even: the caller's
-  const auto play = [&](int parity) {
-    for (int i = 0; i < kRounds; ++i) {
+  int given = 0;
+  int64_t given_ns = 0;
+  std::vector<int64_t> times;
+  std::thread lane([&] {
+    for (int i = 1; i <= kRounds; ++i) {
       std::unique_lock lock(mutex);
-      changed.wait(lock, [&] { return turn % 2 == parity; });
-      ++turn;
-      lock.unlock();
-      changed.notify_all();
+      changed.wait(lock, [&] { return given == i; });
+      times.push_back(now_ns() - given_ns);
+    }
+  });
+  const auto compute = [] {
+    for (const int64_t end = now_ns() + kComputes; now_ns() < end;) {
     }
   };
-  const int64_t start = now_ns();
-  std::thread other(play, 1);
-  play(0);
-  other.join();
-  return static_cast<double>(now_ns() - start) / (2.0 * kRounds);
+  for (int i = 1; i <= kRounds; ++i) {
+    compute();  // meanwhile the other falls asleep
+    {
+      const std::lock_guard lock(mutex);
+      given = i;
+      given_ns = now_ns();
+    }
+    changed.notify_one();
+  }
+  lane.join();
+  std::nth_element(times.begin(), times.begin() + kRounds / 2, times.end());
+  return static_cast<double>(times[kRounds / 2]);
 }
 
 DiskSpeed measure_disk(const std::string& folder, int64_t bytes) {

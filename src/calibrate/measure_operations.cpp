@@ -6,6 +6,7 @@
 #include <memory>
 #include <numeric>
 
+#include "calibrate/cache_flush.h"
 #include "calibrate/calibrate.h"
 #include "calibrate/op_grid.h"
 #include "core/clock.h"
@@ -17,23 +18,6 @@ namespace vitrine {
 namespace {
 
 constexpr int kRounds = 2;
-
-// In a step an operation finds its operands where what ran since they were written has left them,
-// mostly not in a cache: between calls every thread reads and writes its share of this many bytes,
-// a word a cache line. (memset would go past the caches and leave what is in them.)
-class CacheFlush {
- public:
-  void operator()() {
-    constexpr int64_t kLine = 64 / sizeof(uint64_t);
-    parallel_for(
-        static_cast<int64_t>(words_.size()) / kLine, 1 << 14, [&](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; ++i) ++words_[static_cast<size_t>(i * kLine)];
-        });
-  }
-
- private:
-  std::vector<uint64_t> words_ = std::vector<uint64_t>((size_t{64} << 20) / sizeof(uint64_t));
-};
 
 // Runs `timed(i)` over and over for a fixed time, so that ranks that measure together stay
 // together. The median: a step's operations are disturbed like these, and their times add up.
