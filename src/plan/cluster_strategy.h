@@ -81,6 +81,9 @@ struct ClusterStrategy {
   bool fused_norm = true, fused_softmax = true;  // in one kernel where the rest is not fused
   bool fused = true;    // norms, activations and losses in one pass each (compiled or by hand)
   bool graphs = false;  // CUDA graphs: no launch cost
+  // CUDA graphs of a mixture's layers as far as shapes do not change: all but what lies between the
+  // dispatch of tokens and their return; or of the router alone.
+  bool static_graphs = false, router_graphs = false;
   int64_t loss_chunk_rows = 0;  // rows of logits alive at once; 0: all
   double imbalance = 1;         // tokens of the fullest expert against the mean
   Dispatcher dispatcher = Dispatcher::kNodes;

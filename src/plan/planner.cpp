@@ -149,6 +149,7 @@ ClusterStrategy shape_key(const ClusterStrategy& strategy) {
   s.accumulate_apart = false;
   s.dispatcher = Dispatcher::kNodes;
   s.overlap_tensor = s.overlap_expert = s.graphs = s.current_scaling = s.eager_ring = false;
+  s.static_graphs = s.router_graphs = false;
   s.attention_generation = 0;
   return s;
 }
