@@ -21,6 +21,12 @@ struct Preset {
 constexpr Dispatcher kOnce = Dispatcher::kRanks, kEach = Dispatcher::kCopies;
 // The first line that fits counts.
 constexpr Preset kPresets[] = {
+    // 25.09 pads and drops tokens: experts have one shape too, and whole layers are captured.
+    {2509, 2509, "qwen3-30b", " GB200 B200 ", false, kEach, Captured::kAll, false},
+    {2509, 2509, "qwen3-235b", " GB200 ", false, kEach, Captured::kAll, false},
+    {2509, 2509, "qwen3", " B200 H100 ", false, kEach, Captured::kNothing, false},
+    {2509, 2509, "deepseek-v3", " GB200 B200 ", false, kEach, Captured::kNothing, false},
+    {2509, 2509, "deepseek-v3", " H100 ", false, kOnce, Captured::kNothing, false},
     // From 26.06 a whole iteration is captured where tokens are exchanged without the host.
     {2606, 9912, "deepseek-v3", " GB200 GB300 ", true, kOnce, Captured::kAll, true},
     {2606, 9912, "qwen3", " GB200 GB300 ", true, kOnce, Captured::kAll, true},

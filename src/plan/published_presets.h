@@ -8,8 +8,8 @@
 
 namespace vitrine {
 
-// Megatron-Bridge's performance presets (scripts/performance/configs at v0.2.0 to v0.5.1: releases
-// 25.11 to 26.08), by release, model, card and precision: dispatcher of tokens, CUDA graphs,
+// Megatron-Bridge's performance presets (scripts/performance/configs at v0.1.0 to v0.5.1: releases
+// 25.09 to 26.08), by release, model, card and precision: dispatcher of tokens, CUDA graphs,
 // overlap of the exchange. Changes nothing for a source without a release in its name ("[26.06
 // ...").
 void apply_bridge_preset(Measurement& m, const std::string& precision);
