@@ -249,8 +249,9 @@ BlockCost block_cost(const ShardBlock& block,
       if (again && !hidden_again) cost.recompute.tensor += there * exposed;
       cost.tensor_bytes += sent;
     } else if (traffic.group == PlanGroup::kContext) {
-      // All but the first exchange is covered by the attention of the part before.
-      const double ring = 1.0 / strategy.mesh.context;
+      // All but the first exchange is covered by the attention of the part before; nothing where a
+      // compiled graph waits for each as it starts.
+      const double ring = strategy.eager_ring && strategy.fused ? 1 : 1.0 / strategy.mesh.context;
       cost.forward.context += std::max(there * ring, there - t.forward_ns);
       cost.backward_input.context += std::max(back_ns * ring, back_ns - t.backward_input_ns);
       if (again) cost.recompute.context += std::max(there * ring, there - t.forward_ns);

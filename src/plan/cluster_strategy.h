@@ -71,8 +71,10 @@ struct ClusterStrategy {
   int reduce_bytes = 4;  // on the wire, a gradient element
   Tier optimizer_tier = Tier::kDevice, gradient_tier = Tier::kDevice,
        parameter_tier = Tier::kDevice, activation_tier = Tier::kDevice;
-  bool quantized_gather = false, quantized_reduce = false;  // ZeRO++ qwZ, qgZ
-  bool overlap_reduce = true, overlap_gather = true;        // data-parallel communication
+  // Weights gathered in one byte (ZeRO++ qwZ, FSDP's fp8 all-gather), gradients reduced in a
+  // quarter of theirs (qgZ).
+  bool quantized_gather = false, quantized_reduce = false;
+  bool overlap_reduce = true, overlap_gather = true;  // data-parallel communication
   bool overlap_tensor = false;  // tensor-parallel communication pipelined with the products
   bool flash_attention = true;  // scores are not kept
   // Generation of the fused attention kernel: 1 (2022-23), 2 (FlashAttention-2), 3
@@ -124,8 +126,9 @@ struct ClusterStrategy {
   // fp8: scales are taken from each tensor itself, which reads products' operands once more
   // (delayed and block scaling do not).
   bool current_scaling = false;
-  // Partial results of a context ring are merged in single fp32 steps of a framework, and gradients
-  // of keys and values travel in fp32 (PyTorch's context parallelism).
+  // PyTorch's context parallelism: gradients of keys and values travel in fp32, partial results are
+  // merged in single fp32 steps. Compiled (`fused`), they are merged in one pass, but a traced
+  // collective is waited for where it is issued (functional collectives, 2024-25).
   bool eager_ring = false;
   // Stages hold as equal numbers of parameters as blocks allow, instead of layers (DeepSpeed's
   // partition_method "parameters").

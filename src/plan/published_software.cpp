@@ -132,6 +132,7 @@ void torchtitan(Measurement& m, const std::string& notes, const std::string& sou
   m.strategy.recompute_needed = true;
   m.strategy.current_scaling = true;  // Float8Linear's default, tensor by tensor
   m.strategy.eager_ring = true;
+  m.strategy.quantized_gather = contains(notes, "float8 all-gather");
 }
 void llmq(Measurement& m, const std::string& notes, const std::string&) {
   // Two bytes for each moment and gradient; states in bf16; logits in chunks, in place.
