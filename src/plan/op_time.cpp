@@ -197,10 +197,12 @@ CardModel card_model(const Cluster& cluster, const ClusterStrategy& strategy) {
   card.fused_softmax = strategy.fused || strategy.fused_softmax;
   const AttentionShare share = kAttention[std::clamp(strategy.attention_generation, 0, 3)];
   const int generation = strategy.attention_generation;
-  const double products =
-      generation == 1 || generation == 2
-          ? std::min(cluster.efficiency.matmul, cluster.efficiency.older_instructions)
-          : cluster.efficiency.matmul;
+  // Rates of kernels in a loop, of which training sustains what it does of products.
+  const Efficiency& e = cluster.efficiency;
+  const double sustained = e.ceiling > 0 ? std::min(1.0, e.matmul / e.ceiling) : 1;
+  const double products = generation == 1 || generation == 2
+                              ? std::min(e.matmul, e.older_instructions * sustained)
+                              : e.matmul;
   card.attention_forward = share.forward * products;
   card.attention_backward = share.backward * products;
   return card;
