@@ -16,12 +16,13 @@ enum class Tier : uint8_t { kDevice, kHost, kDisk };
 // kZb1p and kZb2p: searched for the job's times, with the memory of `pipeline` and twice as many
 // micro-batches.
 enum class PipelineKind : uint8_t { kGPipe, k1F1B, kInterleaved, kZbH1, kZbH2, kZbV, kZb1p, kZb2p };
-// kFramework: logits, an fp32 copy and log-probabilities beside each other (10 bytes an element at
-// the peak); kInPlace: an fp32 copy that becomes its own gradient (Megatron's, 6); kFused: one
-// kernel on the logits themselves (FlashAttention's, Liger's: 2); kGathered: as kFramework, after
-// every tensor rank has gathered the logits of the whole vocabulary. kSplit: on the rank's part of
-// the vocabulary in single steps of a framework (PyTorch's loss_parallel): backward holds logits,
-// log-probabilities, the scattered ones, their sum with the exponentials and its product (18).
+// kFramework: logits, an fp32 copy and log-probabilities beside each other, then these, their
+// gradient and the logits' (12 bytes an element at the peak); kInPlace: an fp32 copy that becomes
+// its own gradient (Megatron's, 6); kFused: one kernel on the logits themselves (FlashAttention's,
+// Liger's: 2); kGathered: as kFramework, after every tensor rank has gathered the logits of the
+// whole vocabulary. kSplit: on the rank's part of the vocabulary in single steps of a framework
+// (PyTorch's loss_parallel): backward holds logits, log-probabilities, the scattered ones, their
+// sum with the exponentials and its product (18).
 enum class LossForm : uint8_t { kFramework, kInPlace, kFused, kGathered, kSplit };
 // Of matrix products; sums, norms and losses are in bf16 or fp32.
 enum class Precision : uint8_t { kF32, kF16, kBF16, kF8, kF4 };

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -137,9 +138,13 @@ TEST(Published, RowsArePredictedWithinTheStatedErrors) {
   EXPECT_GE(m.taken.size(), 1500u);
   const Validation v = validate(m);
   EXPECT_LE(v.step_time.median_abs_error, 0.10);
-  EXPECT_LE(v.step_time.p90_abs_error, 0.25);
-  EXPECT_LE(v.memory.median_abs_error, 0.06);  // 0.056; the aim is 0.07
+  EXPECT_LE(v.step_time.p90_abs_error, 0.22);  // 0.206; the aim is 0.25
+  EXPECT_LE(v.memory.median_abs_error, 0.05);  // 0.044; the aim is 0.07
   EXPECT_GE(v.oom_accuracy(), 0.95);
+  for (const auto& [source, summary] : v.by_source) {
+    // Without rows the bias is 0.
+    EXPECT_LE(std::abs(summary.step_time.bias), 0.15) << source;
+  }
   for (const auto& [group, constants] : v.fitted) {
     EXPECT_GT(constants.matmul, 0.1) << group;
     EXPECT_LE(constants.matmul, 1.0) << group;
