@@ -78,7 +78,8 @@ void apply_bridge_preset(Measurement& m, const std::string& precision) {
   const int release = release_of(m.source);
   if (release == 0) return;
   // Small dense models on Blackwell: the whole iteration.
-  const bool blackwell = m.cluster.profile.find('B') != std::string::npos;
+  const std::string& card = m.cluster.profile;
+  const bool blackwell = card.starts_with("B") || card.starts_with("GB");
   if (m.model.stack.experts == 0) {
     set_captured(m.strategy,
                  blackwell && m.model.stack.hidden == 4096 ? Captured::kAll : Captured::kNothing);
