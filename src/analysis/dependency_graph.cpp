@@ -38,24 +38,19 @@ class Builder {
   }
 
  private:
-  const DeviceSpan& span(uint32_t i) const { return parts_.device[i]; }
-  const Launch* launch(uint32_t i) const { return parts_.launch(parts_.device[i]); }
-  size_t lane(uint32_t i) const {
-    return static_cast<size_t>(parts_.timeline.spans.lane[span(i).span]);
-  }
-
   bool from_before(uint32_t i) const {
-    const Launch* from = launch(i);
-    return from != nullptr ? from->begin < in_.host.begin : span(i).begin < in_.first_launched_ns;
+    const Launch* from = parts_.launch_at(i);
+    return from != nullptr ? from->begin < in_.host.begin
+                           : parts_.device[i].begin < in_.first_launched_ns;
   }
 
   // Host points first where times are equal: a kernel may begin with its launch.
   void merge() {
     size_t p = 0;
     for (const uint32_t i : in_.device) {
-      while (p < in_.points.size() && in_.points[p].at <= span(i).begin)
+      while (p < in_.points.size() && in_.points[p].at <= parts_.device[i].begin)
         host_point(in_.points[p++]);
-      room_in_queue(span(i).begin);
+      room_in_queue(parts_.device[i].begin);
       device_node(i);
     }
     while (p < in_.points.size()) host_point(in_.points[p++]);
@@ -157,8 +152,8 @@ class Builder {
     for (size_t back = 0; back < std::min(nodes.size(), kSearched); ++back) {
       const uint32_t node = nodes[nodes.size() - 1 - back];
       const auto i = static_cast<uint32_t>(out_.nodes[node].device);
-      const Launch* from = launch(i);
-      if ((from != nullptr ? from->begin : span(i).begin) >= launched) continue;
+      const Launch* from = parts_.launch_at(i);
+      if ((from != nullptr ? from->begin : parts_.device[i].begin) >= launched) continue;
       if (end_of_node(node) <= ended) return node;
     }
     return 0;
@@ -176,15 +171,15 @@ class Builder {
   }
 
   ScaleGroup group_of(uint32_t i) {
-    if (span(i).use == DeviceUse::kCommunication) return kCommunicationGroup;
-    if (span(i).use == DeviceUse::kCopy) return kCopyGroup;
-    int8_t& kind = class_of_name_[parts_.timeline.spans.name[span(i).span]];
-    if (kind < 0) kind = static_cast<int8_t>(kernel_traits(parts_.name(span(i))).kind);
+    if (parts_.device[i].use == DeviceUse::kCommunication) return kCommunicationGroup;
+    if (parts_.device[i].use == DeviceUse::kCopy) return kCopyGroup;
+    int8_t& kind = class_of_name_[parts_.timeline.spans.name[parts_.device[i].span]];
+    if (kind < 0) kind = static_cast<int8_t>(kernel_traits(parts_.name(parts_.device[i])).kind);
     return static_cast<ScaleGroup>(kFirstClassGroup + kind);
   }
 
   void device_node(uint32_t i) {
-    const DeviceSpan& work = span(i);
+    const DeviceSpan& work = parts_.device[i];
     const int64_t duration = work.end - work.begin;
     const bool before = from_before(i);
     open_node(
@@ -199,8 +194,8 @@ class Builder {
       wait_edges(i);
       delay(i);
     }
-    streams_[lane(i)].push_back(last_node());
-    if (launch(i) != nullptr && !before) --queue_;
+    streams_[parts_.lane_at(i)].push_back(last_node());
+    if (parts_.launch_at(i) != nullptr && !before) --queue_;
   }
 
   void add_edge(GraphEdge edge, int64_t from_ns) {
@@ -209,17 +204,17 @@ class Builder {
   }
 
   void launch_edge(uint32_t i) {
-    const Launch* from = launch(i);
+    const Launch* from = parts_.launch_at(i);
     if (from == nullptr) return;
-    const auto node = node_of_launch_.find(span(i).launch);
+    const auto node = node_of_launch_.find(parts_.device[i].launch);
     if (node == node_of_launch_.end()) {
       ++before_launch_;
       return;
     }
     // A call that takes longer than a launch usually does (it loads code, say) holds its kernel
     // back.
-    const int64_t weight =
-        std::min(span(i).begin - from->begin, std::max(in_.latency_ns, from->end - from->begin));
+    const int64_t weight = std::min(parts_.device[i].begin - from->begin,
+                                    std::max(in_.latency_ns, from->end - from->begin));
     const int64_t call = from->begin < lead_until_
                              ? 0
                              : std::min(std::max<int64_t>(0, from->end - from->begin), weight);
@@ -227,10 +222,10 @@ class Builder {
   }
 
   void stream_edge(uint32_t i) {
-    const auto& nodes = streams_[lane(i)];
+    const auto& nodes = streams_[parts_.lane_at(i)];
     if (nodes.empty()) return;
     const uint32_t node = nodes.back();
-    const int64_t begin = span(i).begin, end = end_of_node(node);
+    const int64_t begin = parts_.device[i].begin, end = end_of_node(node);
     if (end <= begin)
       return add_edge({node, false, kConstant, std::min(begin - end, in_.hand_over_ns)}, end);
     const int64_t since = out_.nodes[node].begin_ns;
@@ -239,40 +234,42 @@ class Builder {
 
   void depend_on_streams(uint32_t i, int64_t launched_before) {
     for (size_t s = 0; s < streams_.size(); ++s) {
-      if (s == lane(i)) continue;
-      const uint32_t node = ended_before(s, launched_before, span(i).begin);
+      if (s == parts_.lane_at(i)) continue;
+      const uint32_t node = ended_before(s, launched_before, parts_.device[i].begin);
       if (node == 0) continue;
       const int64_t end = end_of_node(node);
-      add_edge({node, false, kConstant, std::min(span(i).begin - end, in_.hand_over_ns)}, end);
+      add_edge({node, false, kConstant, std::min(parts_.device[i].begin - end, in_.hand_over_ns)},
+               end);
     }
   }
 
   void wait_edges(uint32_t i) {
-    const Launch* from = launch(i);
+    const Launch* from = parts_.launch_at(i);
     if (from == nullptr) return;
-    if (const int64_t at = waits_before_[static_cast<size_t>(span(i).launch - in_.first_launch)];
+    if (const int64_t at =
+            waits_before_[static_cast<size_t>(parts_.device[i].launch - in_.first_launch)];
         at != INT64_MIN) {
       depend_on_streams(i, at);
     }
-    if (const auto it = stream_pending_.find(static_cast<int32_t>(lane(i)));
+    if (const auto it = stream_pending_.find(static_cast<int32_t>(parts_.lane_at(i)));
         it != stream_pending_.end() && it->second <= from->begin) {
       depend_on_streams(i, it->second);
       stream_pending_.erase(it);
     }
     // Libraries of communication make their stream wait for what was launched before.
-    if (!in_.stream_waits_seen && span(i).use == DeviceUse::kCommunication) {
+    if (!in_.stream_waits_seen && parts_.device[i].use == DeviceUse::kCommunication) {
       depend_on_streams(i, from->begin);
     }
   }
 
   // What no known dependency explains: another stream's work that ended just before, else a delay.
   void delay(uint32_t i) {
-    const int64_t begin = span(i).begin;
+    const int64_t begin = parts_.device[i].begin;
     if (ready_ == INT64_MIN || begin - ready_ > kHandOverNs) {
       int64_t latest = std::max(ready_, begin - kHandOverNs);
       uint32_t found = 0;
       for (size_t s = 0; s < streams_.size(); ++s) {
-        if (s == lane(i) || streams_[s].empty()) continue;
+        if (s == parts_.lane_at(i) || streams_[s].empty()) continue;
         const uint32_t node = ended_before(s, INT64_MAX, begin);
         if (node != 0 && end_of_node(node) > latest) latest = end_of_node(node), found = node;
       }

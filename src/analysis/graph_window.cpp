@@ -24,22 +24,18 @@ class WindowReader {
   }
 
  private:
-  const DeviceSpan& span(uint32_t i) const { return parts_.device[i]; }
-  const Launch* launch(uint32_t i) const { return parts_.launch(parts_.device[i]); }
-  size_t lane(uint32_t i) const {
-    return static_cast<size_t>(parts_.timeline.spans.lane[span(i).span]);
-  }
-
   // What was launched in the window; work before it only where it is still running or queued.
   void select_device() {
     int64_t known = 0, all = 0, first = INT64_MAX;
     for (uint32_t i = 0; i < parts_.device.size(); ++i) {
-      const Launch* from = launch(i);
-      if (from != nullptr ? from->begin >= out_.host.end : span(i).begin >= out_.host.end) continue;
-      if (span(i).end < out_.host.begin) continue;
+      const Launch* from = parts_.launch_at(i);
+      if (from != nullptr ? from->begin >= out_.host.end : parts_.device[i].begin >= out_.host.end)
+        continue;
+      if (parts_.device[i].end < out_.host.begin) continue;
       out_.device.push_back(i);
       ++all, known += from != nullptr;
-      if (from != nullptr && from->begin >= out_.host.begin) first = std::min(first, span(i).begin);
+      if (from != nullptr && from->begin >= out_.host.begin)
+        first = std::min(first, parts_.device[i].begin);
     }
     out_.launches_known = 2 * known > all;
     // Work without a launch was launched before the recording where launched work follows it.
@@ -50,17 +46,17 @@ class WindowReader {
   void learn_delays() {
     std::vector<int64_t> launched, queued, busy_until(parts_.timeline.lanes.size(), INT64_MIN);
     for (const uint32_t i : out_.device) {
-      int64_t& until = busy_until[lane(i)];
-      const Launch* from = launch(i);
-      if (from != nullptr && from->begin <= span(i).begin) {
-        if (until <= from->begin && span(i).begin - from->begin <= kClockNs) {
-          launched.push_back(span(i).begin - from->begin);
-        } else if (from->end + kClockNs <= until && until <= span(i).begin &&
-                   span(i).begin - until <= kHandOverNs) {
-          queued.push_back(span(i).begin - until);
+      int64_t& until = busy_until[parts_.lane_at(i)];
+      const Launch* from = parts_.launch_at(i);
+      if (from != nullptr && from->begin <= parts_.device[i].begin) {
+        if (until <= from->begin && parts_.device[i].begin - from->begin <= kClockNs) {
+          launched.push_back(parts_.device[i].begin - from->begin);
+        } else if (from->end + kClockNs <= until && until <= parts_.device[i].begin &&
+                   parts_.device[i].begin - until <= kHandOverNs) {
+          queued.push_back(parts_.device[i].begin - until);
         }
       }
-      until = std::max(until, span(i).end);
+      until = std::max(until, parts_.device[i].end);
     }
     out_.latency_ns = launched.empty() ? kUsualLatencyNs : median(std::move(launched));
     out_.hand_over_ns = median(std::move(queued));

@@ -24,6 +24,12 @@ struct RankParts {
   const Launch* launch(const DeviceSpan& span) const {
     return span.launch < 0 ? nullptr : &host.launches[static_cast<size_t>(span.launch)];
   }
+  size_t lane(const DeviceSpan& span) const {
+    return static_cast<size_t>(timeline.spans.lane[span.span]);
+  }
+  // Of the device span at an index.
+  const Launch* launch_at(uint32_t index) const { return launch(device[index]); }
+  size_t lane_at(uint32_t index) const { return lane(device[index]); }
 };
 
 // Length of a union of intervals that come in order of begin.

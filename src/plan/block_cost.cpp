@@ -40,6 +40,21 @@ bool half_kept(const ClusterStrategy& strategy, const TapeNode& node) {
          (node.op->name == "linear" || node.op->name == "grouped_linear");
 }
 
+// Whether the host issues a node of a mixture's layer itself: graphs hold what has one shape.
+std::vector<bool> issued_by_host(const Tape& tape, const ClusterStrategy& strategy) {
+  std::vector<bool> issued(tape.nodes().size(), true);
+  size_t sent = issued.size(), back = 0;
+  for (size_t n = 0; n < issued.size(); ++n) {
+    const std::string& name = tape.nodes()[n].op->name;
+    if (name == "router" && strategy.router_graphs) issued[n] = false;
+    if (name == "dispatch") sent = n;
+    if (name == "combine") back = n;
+  }
+  if (!strategy.static_graphs || sent == issued.size()) return issued;
+  for (size_t n = 0; n < issued.size(); ++n) issued[n] = n >= sent && n <= back;
+  return issued;
+}
+
 // Which slots the backward reads, and which nodes run again for it.
 struct Kept {
   std::vector<bool> slot, again;
@@ -168,6 +183,7 @@ BlockCost block_cost(const ShardBlock& block,
   int forward_launches = 0, backward_launches = 0, recompute_launches = 0;
   double forward_busy = 0, backward_busy = 0, recompute_busy = 0;
   const std::vector<OpTime> times = tape_times(card, tape);
+  const std::vector<bool> issued = issued_by_host(tape, strategy);
   for (size_t n = 0; n < tape.nodes().size(); ++n) {
     const TapeNode& node = tape.nodes()[n];
     const OpTime& t = times[n];
@@ -178,13 +194,13 @@ BlockCost block_cost(const ShardBlock& block,
         (full || strategy.recompute != Recompute::kFull || node.op->name == "tensor_gather");
     cost.forward.compute[c] += t.forward_ns;
     forward_busy += t.forward_ns;
-    forward_launches += t.forward_launches;
+    if (issued[n]) forward_launches += t.forward_launches;
     cost.flops += t.forward_flops;
     if (back) {
       cost.backward_input.compute[c] += t.backward_input_ns;
       cost.backward_weight.compute[c] += t.backward_weight_ns;
       backward_busy += t.backward_input_ns + t.backward_weight_ns;
-      backward_launches += t.backward_launches;
+      if (issued[n]) backward_launches += t.backward_launches;
       cost.flops += t.backward_flops;
       if (t.backward_weight_ns > 0) {
         const auto bytes = [&](int slot) {
@@ -200,7 +216,7 @@ BlockCost block_cost(const ShardBlock& block,
       const double share = half_kept(strategy, node) ? 0.5 : 1;
       cost.recompute.compute[c] += t.forward_ns * share;
       recompute_busy += t.forward_ns * share;
-      recompute_launches += t.forward_launches;
+      if (issued[n]) recompute_launches += t.forward_launches;
       cost.flops += t.forward_flops;
     }
     std::vector<TensorType> in;
@@ -233,8 +249,9 @@ BlockCost block_cost(const ShardBlock& block,
       if (again && !hidden_again) cost.recompute.tensor += there * exposed;
       cost.tensor_bytes += sent;
     } else if (traffic.group == PlanGroup::kContext) {
-      // All but the first exchange is covered by the attention of the part before.
-      const double ring = 1.0 / strategy.mesh.context;
+      // All but the first exchange is covered by the attention of the part before; nothing where a
+      // compiled graph waits for each as it starts.
+      const double ring = strategy.eager_ring && strategy.fused ? 1 : 1.0 / strategy.mesh.context;
       cost.forward.context += std::max(there * ring, there - t.forward_ns);
       cost.backward_input.context += std::max(back_ns * ring, back_ns - t.backward_input_ns);
       if (again) cost.recompute.context += std::max(there * ring, there - t.forward_ns);

@@ -16,12 +16,13 @@ enum class Tier : uint8_t { kDevice, kHost, kDisk };
 // kZb1p and kZb2p: searched for the job's times, with the memory of `pipeline` and twice as many
 // micro-batches.
 enum class PipelineKind : uint8_t { kGPipe, k1F1B, kInterleaved, kZbH1, kZbH2, kZbV, kZb1p, kZb2p };
-// kFramework: logits, an fp32 copy and log-probabilities beside each other (10 bytes an element at
-// the peak); kInPlace: an fp32 copy that becomes its own gradient (Megatron's, 6); kFused: one
-// kernel on the logits themselves (FlashAttention's, Liger's: 2); kGathered: as kFramework, after
-// every tensor rank has gathered the logits of the whole vocabulary. kSplit: on the rank's part of
-// the vocabulary in single steps of a framework (PyTorch's loss_parallel): backward holds logits,
-// log-probabilities, the scattered ones, their sum with the exponentials and its product (18).
+// kFramework: logits, an fp32 copy and log-probabilities beside each other, then these, their
+// gradient and the logits' (12 bytes an element at the peak); kInPlace: an fp32 copy that becomes
+// its own gradient (Megatron's, 6); kFused: one kernel on the logits themselves (FlashAttention's,
+// Liger's: 2); kGathered: as kFramework, after every tensor rank has gathered the logits of the
+// whole vocabulary. kSplit: on the rank's part of the vocabulary in single steps of a framework
+// (PyTorch's loss_parallel): backward holds logits, log-probabilities, the scattered ones, their
+// sum with the exponentials and its product (18).
 enum class LossForm : uint8_t { kFramework, kInPlace, kFused, kGathered, kSplit };
 // Of matrix products; sums, norms and losses are in bf16 or fp32.
 enum class Precision : uint8_t { kF32, kF16, kBF16, kF8, kF4 };
@@ -71,8 +72,10 @@ struct ClusterStrategy {
   int reduce_bytes = 4;  // on the wire, a gradient element
   Tier optimizer_tier = Tier::kDevice, gradient_tier = Tier::kDevice,
        parameter_tier = Tier::kDevice, activation_tier = Tier::kDevice;
-  bool quantized_gather = false, quantized_reduce = false;  // ZeRO++ qwZ, qgZ
-  bool overlap_reduce = true, overlap_gather = true;        // data-parallel communication
+  // Weights gathered in one byte (ZeRO++ qwZ, FSDP's fp8 all-gather), gradients reduced in a
+  // quarter of theirs (qgZ).
+  bool quantized_gather = false, quantized_reduce = false;
+  bool overlap_reduce = true, overlap_gather = true;  // data-parallel communication
   bool overlap_tensor = false;  // tensor-parallel communication pipelined with the products
   bool flash_attention = true;  // scores are not kept
   // Generation of the fused attention kernel: 1 (2022-23), 2 (FlashAttention-2), 3
@@ -81,6 +84,9 @@ struct ClusterStrategy {
   bool fused_norm = true, fused_softmax = true;  // in one kernel where the rest is not fused
   bool fused = true;    // norms, activations and losses in one pass each (compiled or by hand)
   bool graphs = false;  // CUDA graphs: no launch cost
+  // CUDA graphs of a mixture's layers as far as shapes do not change: all but what lies between the
+  // dispatch of tokens and their return; or of the router alone.
+  bool static_graphs = false, router_graphs = false;
   int64_t loss_chunk_rows = 0;  // rows of logits alive at once; 0: all
   double imbalance = 1;         // tokens of the fullest expert against the mean
   Dispatcher dispatcher = Dispatcher::kNodes;
@@ -121,8 +127,9 @@ struct ClusterStrategy {
   // fp8: scales are taken from each tensor itself, which reads products' operands once more
   // (delayed and block scaling do not).
   bool current_scaling = false;
-  // Partial results of a context ring are merged in single fp32 steps of a framework, and gradients
-  // of keys and values travel in fp32 (PyTorch's context parallelism).
+  // PyTorch's context parallelism: gradients of keys and values travel in fp32, partial results are
+  // merged in single fp32 steps. Compiled (`fused`), they are merged in one pass, but a traced
+  // collective is waited for where it is issued (functional collectives, 2024-25).
   bool eager_ring = false;
   // Stages hold as equal numbers of parameters as blocks allow, instead of layers (DeepSpeed's
   // partition_method "parameters").

@@ -8,7 +8,9 @@
 
 #include "core/error.h"
 #include "core/format.h"
+#include "plan/published_presets.h"
 #include "plan/published_software.h"
+#include "plan/shard_blocks.h"
 
 namespace vitrine {
 namespace {
@@ -143,13 +145,6 @@ double hardware_flops(const ModelShape& m, double sequence, double batch) {
   return 96 * batch * sequence * l * h * h *
          (1 + sequence / (6 * h) + real(m.vocab) / (16 * l * h));
 }
-// Model FLOPs by 6 N + 6 L h s a token (causal), as the llama-family tables of vendors agree with.
-double model_flops(const ModelShape& m, double sequence, double batch) {
-  const double n = static_cast<double>(m.active_parameters());
-  return batch * sequence *
-         (6 * n + 6 * static_cast<double>(m.stack.layers * m.stack.hidden) * sequence);
-}
-
 Recompute recompute_of(const std::string& text) {
   if (text == "full") return Recompute::kFull;
   if (text == "selective") return Recompute::kSelective;
@@ -240,6 +235,7 @@ Measurement measurement(const Row& row) {
   set_offload(s, row.text("offload"));
   const SoftwareEra& era = apply_software(m, notes);
   const std::string precision = lower(row.text("precision"));
+  apply_bridge_preset(m, precision);
   if (contains(precision, "-cs") || contains(precision, "per-tensor")) s.current_scaling = true;
   m.group = family_of(card) + ", " + era.name;
   m.prior = m.cluster.efficiency;
@@ -263,10 +259,10 @@ Measurement measurement(const Row& row) {
     if (tflops > 0) {
       const double flops = contains(notes, "HFU-style") || contains(notes, "hardware TFLOP")
                                ? hardware_flops(m.model, seq, batch)
-                               : model_flops(m.model, seq, batch);
+                               : batch * decoder_flops(m.model, s.sequence);
       m.step_s = flops / (tflops * 1e12 * static_cast<double>(gpus));
     } else if (mfu > 0) {
-      m.step_s = model_flops(m.model, seq, batch) /
+      m.step_s = batch * decoder_flops(m.model, s.sequence) /
                  (mfu / 100 * m.cluster.card->bf16_flops_per_s * static_cast<double>(gpus));
     }
   }

@@ -106,14 +106,19 @@ void add_ring_merges(
   const double out = real(qkv[0] * qkv[1]) * node.attrs.number("heads") * width;
   const double kv = 2 * real(qkv[0] * qkv[1]) * node.attrs.number("kv_heads") * width;
   const double hops = context - 1;
-  // Bytes an element: fused, read the sum and the part, write the sum; in single steps each of
-  // conversion, difference, scaling and sum is a pass.
-  const double forward = card.eager_ring ? 40 : 10, backward = card.eager_ring ? 18 : 10;
-  t.forward_ns += hops * memory_ns(card, out * forward);
-  t.forward_launches += static_cast<int>(hops) * (card.eager_ring ? 8 : 2);
+  // Bytes an element: fused, read the sum and the part, write the sum. In single steps, forward:
+  // the part to fp32 (6), difference (12), scaling (8), sum (12); keys and values joined for the
+  // exchange (4). Backward: each sum of fp32 and half precision 10; of the hops half rewrite the
+  // whole where a part changed (8); gradients of keys and values joined (8), and they themselves
+  // (4).
+  const bool steps = card.eager_ring && !card.fused;
+  const double forward = steps ? 38 : 10, forward_kv = steps ? 4 : 0;
+  const double backward = steps ? 14 : 10, backward_kv = steps ? 26 : 10;
+  t.forward_ns += hops * memory_ns(card, out * forward + kv * forward_kv);
+  t.forward_launches += static_cast<int>(hops) * (steps ? 8 : 2);
   if (t.backward_launches == 0) return;
-  t.backward_input_ns += hops * memory_ns(card, out * backward + kv * backward);
-  t.backward_launches += static_cast<int>(hops) * (card.eager_ring ? 10 : 3);
+  t.backward_input_ns += hops * memory_ns(card, out * backward + kv * backward_kv);
+  t.backward_launches += static_cast<int>(hops) * (steps ? 10 : 3);
 }
 
 }  // namespace
@@ -177,7 +182,9 @@ CardModel card_model(const Cluster& cluster, const ClusterStrategy& strategy) {
   card.swiglu_in_products = strategy.own_engine && cluster.efficiency.swiglu_in_products;
   // This engine takes scales of the tensor itself and rounds weights in every micro-batch.
   card.current_scaling = card.narrow_products && (strategy.current_scaling || strategy.own_engine);
-  card.cast_weights = card.narrow_products && (strategy.zero_stage >= 3 || strategy.own_engine);
+  // Weights that are gathered in fp8 were rounded in shards.
+  const bool gathered_wide = strategy.zero_stage >= 3 && !strategy.quantized_gather;
+  card.cast_weights = card.narrow_products && (gathered_wide || strategy.own_engine);
   card.metric_bytes = strategy.metric_bytes;
   card.eager_ring = strategy.eager_ring;
   card.fused_dispatch = strategy.dispatcher == Dispatcher::kRanks;
@@ -190,10 +197,12 @@ CardModel card_model(const Cluster& cluster, const ClusterStrategy& strategy) {
   card.fused_softmax = strategy.fused || strategy.fused_softmax;
   const AttentionShare share = kAttention[std::clamp(strategy.attention_generation, 0, 3)];
   const int generation = strategy.attention_generation;
-  const double products =
-      generation == 1 || generation == 2
-          ? std::min(cluster.efficiency.matmul, cluster.efficiency.older_instructions)
-          : cluster.efficiency.matmul;
+  // Rates of kernels in a loop, of which training sustains what it does of products.
+  const Efficiency& e = cluster.efficiency;
+  const double sustained = e.ceiling > 0 ? std::min(1.0, e.matmul / e.ceiling) : 1;
+  const double products = generation == 1 || generation == 2
+                              ? std::min(e.matmul, e.older_instructions * sustained)
+                              : e.matmul;
   card.attention_forward = share.forward * products;
   card.attention_backward = share.backward * products;
   return card;

@@ -204,6 +204,8 @@ OpSignature infer_lm_loss(const Attrs& attrs, Types in) {
                                                   : form == 1 ? narrow
                                                   : form == 4 ? narrow + 12
                                                               : narrow + 4);
+    // Log-probabilities, their gradient and the logits' beside each other, all in fp32.
+    if (form == 0) g.backward_workspace = rows * vocabulary * 8;
   } else {
     const int64_t fused = attrs.integer("form", 0) == 2 ? 0 : 4;
     g.forward_workspace = g.backward_workspace =

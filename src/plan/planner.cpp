@@ -116,7 +116,8 @@ ClusterStrategy cost_key(const ClusterStrategy& strategy) {
   ClusterStrategy s = strategy;
   s.mesh.data = s.mesh.pipeline = 1;
   const bool narrow = s.precision == Precision::kF8 || s.precision == Precision::kF4;
-  s.zero_stage = narrow && s.zero_stage >= 3 ? 3 : plain.zero_stage;  // weights are cast anew
+  const bool cast_anew = narrow && s.zero_stage >= 3 && !s.quantized_gather;
+  s.zero_stage = cast_anew ? 3 : plain.zero_stage;  // weights, for every pass
   s.shard_group = plain.shard_group;
   s.global_batch = plain.global_batch;
   s.pipeline = plain.pipeline;
@@ -149,6 +150,7 @@ ClusterStrategy shape_key(const ClusterStrategy& strategy) {
   s.accumulate_apart = false;
   s.dispatcher = Dispatcher::kNodes;
   s.overlap_tensor = s.overlap_expert = s.graphs = s.current_scaling = s.eager_ring = false;
+  s.static_graphs = s.router_graphs = false;
   s.attention_generation = 0;
   return s;
 }

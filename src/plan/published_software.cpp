@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "plan/published_presets.h"
+
 namespace vitrine {
 namespace {
 
@@ -130,6 +132,7 @@ void torchtitan(Measurement& m, const std::string& notes, const std::string& sou
   m.strategy.recompute_needed = true;
   m.strategy.current_scaling = true;  // Float8Linear's default, tensor by tensor
   m.strategy.eager_ring = true;
+  m.strategy.quantized_gather = contains(notes, "float8 all-gather");
 }
 void llmq(Measurement& m, const std::string& notes, const std::string&) {
   // Two bytes for each moment and gradient; states in bf16; logits in chunks, in place.
@@ -157,7 +160,7 @@ void llmq(Measurement& m, const std::string& notes, const std::string&) {
   }
   m.strategy.graphs = false;
 }
-void nemo(Measurement& m, const std::string& notes, const std::string&) {
+void nemo(Measurement& m, const std::string& notes, const std::string& source) {
   m.strategy.sequence_parallel = m.strategy.mesh.tensor > 1;
   m.strategy.overlap_tensor = m.strategy.mesh.tensor > 1;
   if (m.strategy.zero_stage != 3) m.strategy.zero_stage = 1;
@@ -169,6 +172,7 @@ void nemo(Measurement& m, const std::string& notes, const std::string&) {
     m.strategy.dispatcher = Dispatcher::kRanks;
   }
   m.strategy.overlap_expert = contains(notes, "A2A overlap");
+  if (contains(source, "qwen3/readme.md (GB200)")) apply_zoo_command(m);
 }
 void oneflow(Measurement& m, const std::string&, const std::string& source) {
   m.model.stack.dropout = 0.1;

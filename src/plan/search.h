@@ -61,7 +61,4 @@ constexpr double kParetoReach = 4;
 // Throws ConfigError where no strategy divides the job, with the reason of the nearest.
 SearchResult search_strategies(Planner& planner, const SearchSpace& space, size_t top = 10);
 
-// No step of the strategy is shorter.
-double least_step_ns(Planner& planner, const ClusterStrategy& strategy);
-
 }  // namespace vitrine

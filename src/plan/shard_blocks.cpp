@@ -41,6 +41,17 @@ double layer_flops(const StackShape& k, double tokens, bool experts) {
 
 }  // namespace
 
+double decoder_flops(const ModelShape& shape, int64_t tokens) {
+  const auto real = [](int64_t v) { return static_cast<double>(v); };
+  const StackShape& k = shape.stack;
+  const int64_t expert_layers = k.experts > 0 ? k.layers - k.dense_layers : 0;
+  const int64_t more = expert_layers > 0 ? shape.next_token_layers : 0;
+  const double layers = real(k.layers - expert_layers) * layer_flops(k, real(tokens), false) +
+                        real(expert_layers + more) * layer_flops(k, real(tokens), true);
+  const double head = 2 * real(k.hidden) * real(shape.vocab) * real(1 + shape.next_token_layers);
+  return 3 * real(tokens) * (layers + head);
+}
+
 ShardModel shard_model(const ModelShape& shape, const ClusterStrategy& strategy) {
   register_plan_ops();
   const bool whole = strategy.mesh.tensor == 1 && strategy.mesh.context == 1;
@@ -56,7 +67,6 @@ ShardModel shard_model(const ModelShape& shape, const ClusterStrategy& strategy)
     model.blocks.insert(model.blocks.end(), static_cast<size_t>(count), kind);
   };
   const auto real = [](int64_t v) { return static_cast<double>(v); };
-  const double tokens = real(strategy.sequence);
   double flops = 0;
   if (shape.tower.layers > 0) {
     ShardBlock patches = recorder.embed(true);
@@ -90,17 +100,9 @@ ShardModel shard_model(const ModelShape& shape, const ClusterStrategy& strategy)
   if (expert_layers > 0) {
     add(recorder.layer(k, "experts", local, true), expert_layers + shape.next_token_layers);
   }
-  flops += 3 * tokens *
-           (real(dense_layers) * layer_flops(k, tokens, false) +
-            real(expert_layers + (expert_layers > 0 ? shape.next_token_layers : 0)) *
-                layer_flops(k, tokens, true));
-  if (words) {
-    add(recorder.head(), 1);
-    flops +=
-        3 * tokens * 2 * real(k.hidden) * real(shape.vocab) * real(1 + shape.next_token_layers);
-  }
+  if (words) add(recorder.head(), 1);
   model.tokens = strategy.sequence;
-  model.model_flops = flops;
+  model.model_flops = flops + decoder_flops(shape, strategy.sequence);
   return model;
 }
 

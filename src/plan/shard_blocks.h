@@ -32,6 +32,10 @@ struct ShardModel {
   double model_flops = 0;
 };
 
+// Model FLOPs, by that convention, of one sample of `tokens` in the decoder (layers and head), as
+// Megatron-LM's own reports count them: heads x head_dim wide, without the table of embeddings.
+double decoder_flops(const ModelShape& model, int64_t tokens);
+
 // Throws what check_strategy throws for shapes that do not divide.
 ShardModel shard_model(const ModelShape& model, const ClusterStrategy& strategy);
 

@@ -16,21 +16,27 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 // When the forward and the backward of (position, micro-batch) are done; kNever = not yet.
 class Done {
  public:
-  explicit Done(PipelineSize size)
-      : micros_(size.micros),
-        positions_(size.stages * size.chunks),
+  explicit Done(const PipelineTimes& times)
+      : stages_(times.size.stages),
+        micros_(times.size.micros),
+        positions_(times.size.stages * times.size.chunks),
+        round_by_group_(times.round_by_group),
         forward_(static_cast<size_t>(positions_) * static_cast<size_t>(micros_), kNever),
         backward_(forward_) {}
   double& forward(int position, int micro) { return forward_[index(position, micro)]; }
   double& backward(int position, int micro) { return backward_[index(position, micro)]; }
   // Earliest moment at which the inputs of a work are on the stage.
   double ready(PipelineWork work, int position, int micro, double transfer) {
+    const bool behind_group = round_by_group_ && micro % stages_ != 0;
     if (work == PipelineWork::kForward) {
-      return position == 0 ? 0 : forward(position - 1, micro) + transfer;
+      const bool round = position % stages_ == 0;
+      if (position == 0 || (round && behind_group)) return 0;
+      return forward(position - 1, micro) + transfer;
     }
     if (work == PipelineWork::kWeight) return backward(position, micro);
     const double own = forward(position, micro);
-    if (position == positions_ - 1) return own;
+    const bool round = position % stages_ == stages_ - 1;
+    if (position == positions_ - 1 || (round && behind_group)) return own;
     return std::max(own, backward(position + 1, micro) + transfer);
   }
   int positions() const { return positions_; }
@@ -40,7 +46,8 @@ class Done {
     return static_cast<size_t>(position) * static_cast<size_t>(micros_) +
            static_cast<size_t>(micro);
   }
-  int micros_, positions_;
+  int stages_, micros_, positions_;
+  bool round_by_group_;
   std::vector<double> forward_, backward_;
 };
 
@@ -83,7 +90,7 @@ PipelineResult simulate_pipeline(const PipelineTimes& times,
                                  bool keep_spans) {
   const int stages = times.size.stages;
   const auto count = static_cast<size_t>(stages);
-  Done done(times.size);
+  Done done(times);
   PipelineResult result;
   result.busy_ns.assign(count, 0);
   result.end_ns.assign(count, 0);
@@ -158,7 +165,7 @@ class ZeroBubbleV {
       : times_(times),
         limit_(limit),
         stages_(times.size.stages),
-        done_(times.size),
+        done_(times),
         free_at_(static_cast<size_t>(stages_), 0),
         alive_(static_cast<size_t>(stages_), 0),
         next_(static_cast<size_t>(stages_)),

@@ -19,6 +19,10 @@ struct PipelineTimes {
   bool v_shaped = false;
   std::vector<ChunkTimes> chunk;  // [stage * chunks + chunk]
   double transfer_ns = 0;         // of one micro-batch's activations to the next position
+  // What comes round from the last stage to the first (and back) is waited for by the first
+  // micro-batch of each group of `stages` alone, as the zero-bubble paper's simulator has it for
+  // interleaved 1F1B. False: by every one, as a run has to.
+  bool round_by_group = false;
   // Of a micro-batch's memory, what its weight gradient still needs after its backward (inputs of
   // products and gradients of their outputs).
   double weight_held = 1;

@@ -51,6 +51,8 @@ Json strategy_json(const ClusterStrategy& s) {
           {"accumulate_bytes", s.accumulate_bytes},
           {"accumulate_apart", s.accumulate_apart},
           {"graphs", s.graphs},
+          {"static_graphs", s.static_graphs},
+          {"router_graphs", s.router_graphs},
           {"loss_chunk_rows", s.loss_chunk_rows},
           {"imbalance", s.imbalance},
           {"dispatcher", dispatcher_name(s.dispatcher)},
@@ -126,6 +128,8 @@ ClusterStrategy strategy_from_json(const Json& json,
   bytes("accumulate_bytes", s.accumulate_bytes);
   flag("accumulate_apart", s.accumulate_apart);
   flag("graphs", s.graphs);
+  flag("static_graphs", s.static_graphs);
+  flag("router_graphs", s.router_graphs);
   size("loss_chunk_rows", s.loss_chunk_rows);
   s.imbalance = reader.number("imbalance", s.imbalance);
   s.dispatcher = dispatcher_from_name(reader.text("dispatcher", dispatcher_name(s.dispatcher)));

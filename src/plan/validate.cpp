@@ -21,8 +21,18 @@ struct Row {
   std::shared_ptr<Planner> planner;
 };
 
+// A group's constants on the row's own card, whose ceilings and power limit stay its own.
+void set_constants(const Row& row, const Efficiency& fitted) {
+  Efficiency own = row.measurement->prior;
+  own.matmul = fitted.matmul;
+  own.memory = fitted.memory;
+  own.launch_ns = fitted.launch_ns;
+  own.communication = fitted.communication;
+  row.planner->set_efficiency(own);
+}
+
 double predicted_seconds(const Row& row, const Efficiency& efficiency) {
-  row.planner->set_efficiency(efficiency);
+  set_constants(row, efficiency);
   return row.planner->predict(row.measurement->strategy).time.step_ns * 1e-9;
 }
 
@@ -191,7 +201,7 @@ Validation validate(const Measurements& measurements, const ValidateOptions& opt
     PredictedRow predicted;
     predicted.measurement = i;
     const auto judged = judged_by.find({m.group, m.source});
-    if (judged != judged_by.end()) rows[i].planner->set_efficiency(judged->second);
+    if (judged != judged_by.end()) set_constants(rows[i], judged->second);
     const Prediction p = rows[i].planner->predict(m.strategy);
     predicted.memory_bytes = p.memory[static_cast<size_t>(p.fullest_stage)].total();
     predicted.fits = p.fits;

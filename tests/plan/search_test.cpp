@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "plan/advice.h"
+#include "plan/search_bound.h"
 
 namespace vitrine {
 namespace {
