@@ -17,6 +17,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/format.h"
+#include "core/short_slice.h"
 
 namespace vitrine {
 namespace {
@@ -151,6 +152,7 @@ double measure_handoff_ns() {
   int64_t given_ns = 0;
   std::vector<int64_t> times;
   std::thread lane([&] {
+    const ShortSlice as_lanes_have;
     for (int i = 1; i <= kRounds; ++i) {
       std::unique_lock lock(mutex);
       changed.wait(lock, [&] { return given == i; });

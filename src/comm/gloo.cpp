@@ -13,6 +13,7 @@
 #include "comm/gloo_communicator.h"
 #include "core/error.h"
 #include "core/format.h"
+#include "core/short_slice.h"
 
 namespace vitrine {
 namespace {
@@ -65,6 +66,7 @@ std::shared_ptr<gloo::transport::Device> make_device(const RankEnvironment& e) {
                           "or name the interface in VITRINE_SOCKET_IFNAME");
       }
     }
+    const ShortSlice for_its_thread;
     return gloo::transport::tcp::CreateDevice(attributes);
   } catch (const gloo::EnforceNotMet& error) {
     throw ConfigError("rank " + std::to_string(e.rank) + " cannot use the network interface '" +

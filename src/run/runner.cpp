@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/short_slice.h"
 #include "run/runner_names.h"
 
 namespace vitrine {
@@ -105,6 +106,7 @@ void Runner::wake_all() {
 
 void Runner::lane_loop(LaneThread& lane) {
   if (recorder_) recorder_->attach_thread();
+  const ShortSlice beside_compute;
   try {
     execution_.device->enter_lane(static_cast<int>(lane.lane));
   } catch (...) {
