@@ -84,11 +84,6 @@ std::vector<int64_t> scaled(const std::vector<int64_t>& counts, size_t factor) {
 
 }  // namespace
 
-std::shared_ptr<Communicator> LaneCommunicators::make_group(const std::vector<int>& ranks,
-                                                            const std::string& name) {
-  return world_->group(ranks, name);
-}
-
 LaneCommunicators::LaneCommunicators(World* world,
                                      const Strategy& strategy,
                                      const MeshPlace& place,
@@ -98,21 +93,23 @@ LaneCommunicators::LaneCommunicators(World* world,
   // Every rank makes the groups it is in, in the same order.
   if (strategy.mesh.data > 1) {
     for (const LaneId lane : {LaneId::kCompute, LaneId::kGather, LaneId::kReduce}) {
-      data_[lane] = make_group(place.data_group,
-                               "stage" + std::to_string(place.stage) + "." + lane_name(lane));
+      data_[lane] = world_->group(place.data_group,
+                                  "stage" + std::to_string(place.stage) + "." + lane_name(lane));
     }
   }
   control_ = world_->host_group(all_ranks(world->size()), "control");
-  totals_ = ledger.device().is_host() ? control_ : make_group(all_ranks(world->size()), "totals");
+  totals_ =
+      ledger.device().is_host() ? control_ : world_->group(all_ranks(world->size()), "totals");
   const auto& group = place.pipeline_group;
   for (size_t a = 0; a < group.size(); ++a) {
     for (size_t b = a + 1; b < group.size(); ++b) {
       if (group[a] != place.rank && group[b] != place.rank) continue;
       const int peer = group[a] == place.rank ? group[b] : group[a];
       for (const bool down : {true, false}) {
-        pairs_[{peer, down}] = make_group({group[a], group[b]},
-                                          "ranks" + std::to_string(group[a]) + "-" +
-                                              std::to_string(group[b]) + (down ? ".down" : ".up"));
+        pairs_[{peer, down}] =
+            world_->group({group[a], group[b]},
+                          "ranks" + std::to_string(group[a]) + "-" + std::to_string(group[b]) +
+                              (down ? ".down" : ".up"));
       }
     }
   }

@@ -58,8 +58,6 @@ class LaneCommunicators {
   void release_reduction(ShardStore& store, const Action& release);
 
  private:
-  std::shared_ptr<Communicator> make_group(const std::vector<int>& ranks, const std::string& name);
-
   World* world_;
   MemoryLedger& ledger_;
   std::map<LaneId, std::shared_ptr<Communicator>> data_;

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "schedule/action.h"
+#include "schedule/gather_plan.h"
 
 namespace vitrine {
 namespace {
@@ -42,7 +43,12 @@ class Builder {
   Schedule build() {
     order_ = compute_order(schedule_.blocks, graph_, place_.stage, strategy_, forward_only_);
     compute_action_.assign(order_.size(), -1);
-    if (strategy_.shard.parameters && ranks_ > 1) plan_gathers();
+    if (strategy_.shard.parameters && ranks_ > 1) {
+      GatherPlan plan = plan_gathers(graph_, strategy_, schedule_.blocks, order_);
+      intervals_ = std::move(plan.intervals);
+      schedule_.skipped_gathers = std::move(plan.skipped);
+      gathers_.assign(intervals_.size(), -1);
+    }
     schedule_.forward_end.assign(static_cast<size_t>(strategy_.accumulation), 0);
     schedule_.backward_end.assign(static_cast<size_t>(strategy_.accumulation), 0);
     for (size_t at = 0; at < order_.size(); ++at) {
@@ -67,19 +73,10 @@ class Builder {
   }
 
  private:
-  // Consecutive uses of one sharded unit that one gather serves: compute positions [first, last].
-  struct Interval {
-    int unit, first, last;
-    int start;  // compute position before which the gather may be issued
-    int action = -1;
-  };
-
   int add(Action action) {
     schedule_.actions.push_back(std::move(action));
     return static_cast<int>(schedule_.actions.size()) - 1;
   }
-
-  bool sharded(const Unit& unit) const { return !unit.persistent; }
 
   // Bytes this rank sends in an all_gather of the unit, and in a reduce_scatter of it.
   int64_t gather_sent(const Unit& unit, DType dtype) const {
@@ -91,118 +88,10 @@ class Builder {
            static_cast<int64_t>(dtype_bytes(dtype));
   }
 
-  std::vector<int> units_of(int block, bool backward) const {
-    std::vector<int> units;
-    const auto b = static_cast<size_t>(block);
-    for (size_t i = 0; i < table_.uses[b].size(); ++i) {
-      const int unit = table_.uses[b][i].unit;
-      const bool read = !backward || graph_.blocks[b].tape->backward_reads_parameter(
-                                         static_cast<int>(i), strategy_.recompute);
-      if (read && std::find(units.begin(), units.end(), unit) == units.end()) units.push_back(unit);
-    }
-    return units;
-  }
-
-  void skip(const std::string& text) {
-    auto& list = schedule_.skipped_gathers;
-    if (std::find(list.begin(), list.end(), text) == list.end()) list.push_back(text);
-  }
-
-  void plan_gathers() {
-    std::map<int, std::vector<int>> uses;  // unit -> compute positions
-    for (size_t at = 0; at < order_.size(); ++at) {
-      const ComputeOp& op = order_[at];
-      const std::vector<int> needed = units_of(op.block, op.backward);
-      for (const int unit : needed) {
-        if (sharded(table_.units[static_cast<size_t>(unit)]))
-          uses[unit].push_back(static_cast<int>(at));
-      }
-      if (op.backward) {
-        for (const int unit : units_of(op.block, false)) {
-          const Unit& u = table_.units[static_cast<size_t>(unit)];
-          if (sharded(u) && std::find(needed.begin(), needed.end(), unit) == needed.end()) {
-            skip(u.name + " in backward of " + graph_.blocks[static_cast<size_t>(op.block)].name +
-                 ": its values are not read");
-          }
-        }
-      }
-    }
-    for (const Unit& unit : table_.units) {
-      if (unit.persistent && stage_of_[static_cast<size_t>(unit.block)] == place_.stage) {
-        skip(unit.name + ": persistent (each of its parameters has at most " +
-             std::to_string(strategy_.persistence_threshold) + " elements)");
-      }
-    }
-    for (const auto& [unit, positions] : uses) {
-      for (const int at : positions) {
-        if (!intervals_.empty() && intervals_.back().unit == unit &&
-            reuse_distance(unit, intervals_.back().last, at) <= strategy_.max_reuse_distance) {
-          if (order_[static_cast<size_t>(at)].backward !=
-              order_[static_cast<size_t>(intervals_.back().last)].backward) {
-            skip(table_.units[static_cast<size_t>(unit)].name +
-                 " in backward: kept from its forward");
-          }
-          intervals_.back().last = at;
-        } else {
-          intervals_.push_back({unit, at, at, at});
-        }
-      }
-    }
-    std::stable_sort(intervals_.begin(),
-                     intervals_.end(),
-                     [](const Interval& a, const Interval& b) { return a.first < b.first; });
-    for (size_t i = 0; i < intervals_.size(); ++i) place_gather(i);
-  }
-
-  // Elements of other sharded units used between two compute positions.
-  int64_t reuse_distance(int unit, int from, int to) const {
-    int64_t distance = 0;
-    for (int at = from + 1; at < to; ++at) {
-      const ComputeOp& op = order_[static_cast<size_t>(at)];
-      for (const int other : units_of(op.block, op.backward)) {
-        const Unit& u = table_.units[static_cast<size_t>(other)];
-        if (other != unit && sharded(u)) distance += u.elements;
-      }
-      distance += 1;  // any block between ends a hold at distance 0
-    }
-    return distance;
-  }
-
-  // The earliest compute position from which prefetch and live limits allow interval i's gather.
-  void place_gather(size_t i) {
-    Interval& interval = intervals_[i];
-    const int64_t own = table_.units[static_cast<size_t>(interval.unit)].elements;
-    int earliest = 0;
-    for (size_t k = 0; k < i; ++k) {  // its last gathering must have been let go
-      if (intervals_[k].unit == interval.unit)
-        earliest = std::max(earliest, intervals_[k].last + 1);
-    }
-    // Gathers are issued in order of first use, so none may start before an earlier one.
-    if (i > 0) earliest = std::max(earliest, intervals_[i - 1].start);
-    int start = std::max(interval.first, earliest);
-    while (strategy_.overlap && start > earliest) {
-      // Starting one position earlier: what is then gathered but not yet used, and what is alive.
-      // What is ahead of it in flight counts, not itself: a unit larger than the limit is fetched
-      // ahead too, as by DeepSpeed.
-      int64_t in_flight = 0, live = own;
-      for (size_t k = 0; k < i; ++k) {
-        if (intervals_[k].first >= start - 1) in_flight += elements_of(intervals_[k]);
-        if (intervals_[k].last >= start - 1) live += elements_of(intervals_[k]);
-      }
-      if (in_flight >= strategy_.prefetch_elements || live > strategy_.max_live_elements) break;
-      --start;
-    }
-    interval.start = start;
-  }
-
-  int64_t elements_of(const Interval& interval) const {
-    return table_.units[static_cast<size_t>(interval.unit)].elements;
-  }
-
   void issue_gathers(int at) {
     for (; next_interval_ < intervals_.size() && intervals_[next_interval_].start <= at;
          ++next_interval_) {
-      Interval& interval = intervals_[next_interval_];
+      const GatherInterval& interval = intervals_[next_interval_];
       const Unit& unit = table_.units[static_cast<size_t>(interval.unit)];
       Action action;
       action.kind = ActionKind::kGather;
@@ -213,7 +102,7 @@ class Builder {
       reserve_for(action);
       action.waits.push_back(last_compute_action_);
       action.sent_bytes = gather_sent(unit, strategy_.compute_dtype);
-      interval.action = add(std::move(action));
+      gathers_[next_interval_] = add(std::move(action));
     }
   }
 
@@ -227,7 +116,7 @@ class Builder {
   }
 
   void issue_releases(int at) {
-    for (const Interval& interval : intervals_) {
+    for (const GatherInterval& interval : intervals_) {
       if (interval.last != at) continue;
       Action action;
       action.kind = ActionKind::kRelease;
@@ -247,12 +136,13 @@ class Builder {
     action.lane = LaneId::kCompute;
     action.block = op.block;
     action.micro_batch = op.micro_batch;
-    for (const Interval& interval : intervals_) {
-      if (interval.first <= at && at <= interval.last && interval.action >= 0) {
-        const std::vector<int> needed = units_of(op.block, op.backward);
-        if (std::find(needed.begin(), needed.end(), interval.unit) != needed.end()) {
-          action.waits.push_back(interval.action);
-        }
+    for (size_t i = 0; i < next_interval_; ++i) {
+      const GatherInterval& interval = intervals_[i];
+      if (at < interval.first || interval.last < at) continue;
+      const std::vector<int> needed =
+          units_read(graph_, op.block, op.backward, strategy_.recompute);
+      if (std::find(needed.begin(), needed.end(), interval.unit) != needed.end()) {
+        action.waits.push_back(gathers_[i]);
       }
     }
     if (op.backward) {
@@ -499,7 +389,8 @@ class Builder {
   std::vector<int> stage_of_;
   std::vector<ComputeOp> order_;
   std::vector<int> compute_action_;
-  std::vector<Interval> intervals_;
+  std::vector<GatherInterval> intervals_;
+  std::vector<int> gathers_;  // the action of each that was issued
   size_t next_interval_ = 0;
   int last_compute_action_ = -1;
   std::map<std::tuple<int, int, int, bool>, int> received_;
