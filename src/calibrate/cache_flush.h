@@ -13,16 +13,18 @@ namespace vitrine {
 // (memset would go past the caches and leave what is in them.)
 class CacheFlush {
  public:
-  void operator()() {
-    constexpr int64_t kLine = 64 / sizeof(uint64_t);
-    parallel_for(
-        static_cast<int64_t>(words_.size()) / kLine, 1 << 14, [&](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; ++i) ++words_[static_cast<size_t>(i * kLine)];
-        });
+  static constexpr size_t kBytes = size_t{64} << 20;
+
+  void operator()(size_t bytes = kBytes) {
+    constexpr int64_t kLine = 64;
+    parallel_for(static_cast<int64_t>(bytes) / kLine, 1 << 14, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) ++words_[static_cast<size_t>(i) * kWords];
+    });
   }
 
  private:
-  std::vector<uint64_t> words_ = std::vector<uint64_t>((size_t{64} << 20) / sizeof(uint64_t));
+  static constexpr size_t kWords = 64 / sizeof(uint64_t);
+  std::vector<uint64_t> words_ = std::vector<uint64_t>(kBytes / sizeof(uint64_t));
 };
 
 }  // namespace vitrine

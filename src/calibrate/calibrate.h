@@ -17,9 +17,10 @@ namespace vitrine {
 MeasuredOperations measure_operations(DType dtype, bool quick, World* world);
 
 // All kinds that the engine uses, by size; collective over the world, which has at least two ranks
-// of one host (else ConfigError). As a step finds them: all ranks come to a call at one moment,
-// those who receive were asleep, large operands are in no cache. Every rank gets the same list: of
-// each rank's median the slowest.
+// of one host (else ConfigError). As a step finds them: ranks come to a call after a
+// millisecond of the same work, those who receive were asleep, large operands are in no cache.
+// Every rank gets the same list: the median of the ranks' means, which is the transfer and what the
+// last to come is late.
 std::vector<MeasuredCollective> measure_collectives(World& world, bool quick);
 
 // From a change under a lock to the thread that waits for it, as lanes hand work on: while the one

@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <fstream>
@@ -80,9 +82,10 @@ class CollectiveBench {
   }
 
  private:
-  // Brings all ranks to one moment as a step's compute does: whoever receives is asleep, and large
-  // operands are in no cache. The ranks' clocks are one host's.
-  void begin_together(bool large) {
+  // Brings all ranks to one moment, and lets them compute from there for about a millisecond, as in
+  // a step: they come apart as they do there, whoever receives is asleep, and large operands are in
+  // no cache. The ranks' clocks are one host's.
+  void compute_before(bool large) {
     comm_->barrier();
     int64_t moment = now_ns() + (large ? flush_ns_ : 0) + 500'000;
     comm_->broadcast(std::as_writable_bytes(std::span(&moment, 1)), 0);
@@ -93,6 +96,7 @@ class CollectiveBench {
     }
     while (now_ns() < moment) {
     }
+    flush_(size_t{4} << 20);
   }
 
   void measure(const char* kind, size_t bytes, const std::function<void()>& call) {
@@ -102,28 +106,34 @@ class CollectiveBench {
     std::vector<int64_t> times;
     int64_t busy = 0, wall = 0;
     for (int i = 0; i < calls; ++i) {
-      begin_together(large);
+      compute_before(large);
       const int64_t cpu = cpu_ns(), start = now_ns();
       call();
       times.push_back(now_ns() - start);
       busy += cpu_ns() - cpu;
       wall += times.back();
     }
-    std::sort(times.begin(), times.end());
-    struct {
-      int64_t ns, busy, wall;
-    } own{times[times.size() / 2], busy, wall};
-    std::vector<decltype(own)> all(static_cast<size_t>(comm_->size()));
-    comm_->all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all)));
-    MeasuredCollective result{kind, comm_->size(), static_cast<double>(bytes)};
-    double cores = 0;
-    for (const auto& each : all) {
-      result.ns = std::max(result.ns, static_cast<double>(each.ns));
-      cores +=
-          static_cast<double>(each.busy) / static_cast<double>(std::max<int64_t>(1, each.wall));
+    // Of a call the mean over the ranks: the transfer, and what the last to come is late on
+    // average.
+    const auto ranks = static_cast<size_t>(comm_->size());
+    const size_t taking_part = std::strcmp(kind, "send") == 0 ? 2 : ranks;
+    std::vector<int64_t> all(ranks * times.size());
+    comm_->all_gather(std::as_bytes(std::span(times)), std::as_writable_bytes(std::span(all)));
+    std::vector<double> means(times.size());
+    for (size_t i = 0; i < times.size(); ++i) {
+      for (size_t r = 0; r < taking_part; ++r)
+        means[i] +=
+            static_cast<double>(all[r * times.size() + i]) / static_cast<double>(taking_part);
     }
-    const int taking_part = std::strcmp(kind, "send") == 0 ? 2 : comm_->size();
-    result.cores = cores / taking_part;
+    std::array<double, 2> spent{static_cast<double>(busy), static_cast<double>(wall)};
+    std::vector<double> every(2 * ranks);
+    comm_->all_gather(std::as_bytes(std::span(spent)), std::as_writable_bytes(std::span(every)));
+    double cores = 0;
+    for (size_t r = 0; r < ranks; ++r) cores += every[2 * r] / std::max(1.0, every[2 * r + 1]);
+    MeasuredCollective result{kind, comm_->size(), static_cast<double>(bytes)};
+    std::nth_element(means.begin(), means.begin() + calls / 2, means.end());
+    result.ns = means[static_cast<size_t>(calls) / 2];
+    result.cores = cores / static_cast<double>(taking_part);
     results_.push_back(result);
   }
 
@@ -149,6 +159,7 @@ double measure_handoff_ns() {
   std::mutex mutex;
   std::condition_variable changed;
   int given = 0;
+  std::atomic<int> taken = 0;
   int64_t given_ns = 0;
   std::vector<int64_t> times;
   std::thread lane([&] {
@@ -157,6 +168,7 @@ double measure_handoff_ns() {
       std::unique_lock lock(mutex);
       changed.wait(lock, [&] { return given == i; });
       times.push_back(now_ns() - given_ns);
+      taken = i;
     }
   });
   const auto compute = [] {
@@ -171,6 +183,8 @@ double measure_handoff_ns() {
       given_ns = now_ns();
     }
     changed.notify_one();
+    while (taken < i) {  // computing
+    }
   }
   lane.join();
   std::nth_element(times.begin(), times.begin() + kRounds / 2, times.end());
