@@ -67,9 +67,10 @@ void Communicator::all_gather_v(std::span<const std::byte> in,
   for (int r = 0; r < size(); ++r) {
     const std::span<std::byte> piece =
         out.subspan(at, static_cast<size_t>(out_bytes[static_cast<size_t>(r)]));
+    if (piece.empty()) continue;
     if (r == rank() && piece.data() != in.data())
       std::memcpy(piece.data(), in.data(), piece.size());
-    if (!piece.empty()) broadcast(piece, r);
+    broadcast(piece, r);
     at += piece.size();
   }
 }
