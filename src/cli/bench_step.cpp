@@ -57,7 +57,7 @@ struct Bench {
     micro_batch = options.micro_batch > 0 ? options.micro_batch : 8;
     EngineOptions engine_options;
     if (options.device == "gpu") {
-      engine_options.execution = gpu_execution(rank_environment().local_rank);
+      engine_options.execution = gpu_execution(rank_environment().gpu());
     }
     Strategy& strategy = engine_options.strategy;
     strategy.micro_batch = micro_batch;

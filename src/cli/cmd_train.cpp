@@ -36,7 +36,7 @@ std::string memory_advice(const RunConfig& config, int ranks) {
   // What the driver, the libraries' handles and cut blocks take.
   constexpr int64_t kOverhead = int64_t{3} << 30;
   try {
-    const auto index = static_cast<size_t>(rank_environment().local_rank);
+    const auto index = static_cast<size_t>(rank_environment().gpu());
     const auto memory = static_cast<int64_t>(gpu_devices().at(index).memory_bytes);
     return "\n" + what_fits_text(config, world_size(ranks), memory - kOverhead);
   } catch (const std::exception&) {

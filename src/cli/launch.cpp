@@ -19,7 +19,7 @@ namespace {
 
 // What every rank would find, said once and before there are logs. Threads that the driver starts
 // here must not take the signals that the launcher waits for.
-void check_gpus(int ranks) {
+void check_gpus(int ranks, int ranks_per_gpu) {
   struct AllSignalsBlocked {
     sigset_t before{};
     AllSignalsBlocked() {
@@ -30,7 +30,7 @@ void check_gpus(int ranks) {
     ~AllSignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
   } const blocked;
   const size_t gpus = gpu_devices().size();  // throws where there is none
-  if (static_cast<size_t>(ranks) > gpus) {
+  if (static_cast<size_t>(ranks) > gpus * static_cast<size_t>(ranks_per_gpu)) {
     throw DeviceError(
         format("%d ranks want a GPU each, this process can see %zu: fewer --ranks, or "
                "look at CUDA_VISIBLE_DEVICES",
@@ -60,7 +60,7 @@ int run_ranks(int ranks,
               const std::function<int(World*)>& work) {
   const RankEnvironment environment = rank_environment();
   if (environment.size == 1 && ranks > 1) {
-    if (device == "gpu") check_gpus(ranks);
+    if (device == "gpu") check_gpus(ranks, environment.ranks_per_gpu);
     LaunchOptions options;
     options.ranks = ranks;
     options.arguments = line.arguments;
@@ -87,7 +87,7 @@ int run_ranks(int ranks,
   if (environment.size == 1) return work(nullptr);
   const auto timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout_seconds * 1000));
   const std::unique_ptr<World> world =
-      device == "gpu" ? make_nccl_world(environment, environment.local_rank, timeout)
+      device == "gpu" ? make_nccl_world(environment, timeout)
                       : make_gloo_world(environment, timeout);
   try {
     return work(world.get());

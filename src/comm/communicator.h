@@ -161,8 +161,12 @@ std::vector<std::unique_ptr<World>> make_local_worlds(
 // without MASTER_PORT it is 20000 + job id mod 10000, or 29500.
 struct RankEnvironment {
   int rank = 0, size = 1, local_rank = 0, local_size = 1;
+  // VITRINE_RANKS_PER_GPU: more than 1 to try code of several ranks where there are fewer GPUs.
+  int ranks_per_gpu = 1;
   std::string master_address = "127.0.0.1";
   int master_port = 0;
+  // Which of the GPUs that this process sees is its own.
+  int gpu() const { return local_rank / ranks_per_gpu; }
 };
 RankEnvironment rank_environment();
 

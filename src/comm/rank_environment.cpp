@@ -119,6 +119,9 @@ RankEnvironment rank_environment() {
                                "OMPI_MCA_orte_num_nodes"},
                               environment);
   if ((plain || slurm || mpi) && environment.size > 1) read_master(environment, plain);
+  environment.ranks_per_gpu = number("VITRINE_RANKS_PER_GPU").value_or(1);
+  if (environment.ranks_per_gpu < 1)
+    throw ConfigError("VITRINE_RANKS_PER_GPU is 0: expected how many ranks share a GPU, 1 or more");
   return environment;
 }
 

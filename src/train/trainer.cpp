@@ -30,7 +30,7 @@ EngineOptions engine_options(const RunConfig& config) {
   if (config.train.device == "gpu") {
     gpu::set_deterministic(config.train.deterministic);
     gpu::set_tf32(config.train.tf32);
-    options.execution = gpu_execution(rank_environment().local_rank);
+    options.execution = gpu_execution(rank_environment().gpu());
   }
   options.strategy = config.strategy;
   options.optimizer = config.optimizer;
@@ -140,7 +140,7 @@ class Trainer {
       recorder_ = std::make_unique<Recorder>(rank_, ranks_, recorder);
       if (config_.train.device == "gpu") {
         counters_ =
-            std::make_unique<GpuCounters>(*recorder_, machine_gpu(rank_environment().local_rank));
+            std::make_unique<GpuCounters>(*recorder_, machine_gpu(rank_environment().gpu()));
       }
     }
     for (const int64_t unroll : unrolls) {

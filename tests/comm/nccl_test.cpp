@@ -1,10 +1,11 @@
-// NCCL's collectives on one to all GPUs of this machine, and what the ranks say of one that is
+// NCCL's collectives on one to all GPUs of this machine (two ranks share one where there is one), and what the ranks say of one that is
 // late, gone or has aborted.
 #include "comm/nccl/nccl.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <csignal>
@@ -266,9 +267,9 @@ int run_rank(const std::string& body) {
   const char* timeout = std::getenv("VITRINE_TEST_TIMEOUT_MS");
   try {
     const RankEnvironment environment = rank_environment();
-    const auto world = make_nccl_world(
-        environment, environment.local_rank, milliseconds(timeout ? std::atoi(timeout) : 60000));
-    const auto device = make_gpu_device(environment.local_rank);
+    const auto world =
+        make_nccl_world(environment, milliseconds(timeout ? std::atoi(timeout) : 60000));
+    const auto device = make_gpu_device(environment.gpu());
     device->enter_lane(0);
     if (body == "collectives") return collectives(*world, *device);
     if (body == "lanes") return lanes(*world, *device);
@@ -281,6 +282,11 @@ int run_rank(const std::string& body) {
   }
 }
 
+int gpus() { return why_no_gpu().empty() ? static_cast<int>(gpu_devices().size()) : 0; }
+
+// Two ranks also where there is one GPU.
+int most_ranks() { return std::max(2, gpus()); }
+
 struct Ran {
   LaunchResult result;
   std::vector<std::string> logs;
@@ -291,7 +297,8 @@ Ran run_ranks(int ranks, const std::string& body, int timeout_ms = 60000) {
   LaunchOptions options;
   options.ranks = ranks;
   options.arguments = {"--rank-body", body};
-  options.environment = {{"VITRINE_TEST_TIMEOUT_MS", std::to_string(timeout_ms)}};
+  options.environment = {{"VITRINE_TEST_TIMEOUT_MS", std::to_string(timeout_ms)},
+                         {"VITRINE_RANKS_PER_GPU", ranks > gpus() ? "2" : "1"}};
   options.log_folder = folder.path();
   options.grace = std::chrono::seconds(20);
   options.out_fd = options.error_fd = -1;
@@ -301,7 +308,6 @@ Ran run_ranks(int ranks, const std::string& body, int timeout_ms = 60000) {
   return ran;
 }
 
-int gpus() { return why_no_gpu().empty() ? static_cast<int>(gpu_devices().size()) : 0; }
 
 // "" or why memory is not shared on this machine, whatever the code does.
 std::string why_not_shared() {
@@ -325,7 +331,7 @@ bool contains(const std::string& text, const std::string& part) {
 
 TEST(NcclWorld, CollectivesEqualPlainArithmeticOnOneToAllGpus) {
   if (gpus() == 0) GTEST_SKIP() << why_no_gpu();
-  for (int ranks = 1; ranks <= gpus(); ++ranks) {
+  for (int ranks = 1; ranks <= most_ranks(); ++ranks) {
     const Ran ran = run_ranks(ranks, "collectives");
     EXPECT_TRUE(ran.result.ok()) << ran.result.summary << "\n" << ran.result.log_tail;
     for (const std::string& log : ran.logs)
@@ -334,15 +340,15 @@ TEST(NcclWorld, CollectivesEqualPlainArithmeticOnOneToAllGpus) {
 }
 
 TEST(NcclWorld, TwoLanesRunAtOnceWhateverTheOrderOfTheirCalls) {
-  if (gpus() < 2) GTEST_SKIP() << "needs two GPUs";
+  if (gpus() == 0) GTEST_SKIP() << why_no_gpu();
   const Ran ran = run_ranks(2, "lanes");
   EXPECT_TRUE(ran.result.ok()) << ran.result.summary << "\n" << ran.result.log_tail;
 }
 
 TEST(NcclWorld, SharedMemoryIsGatheredAndSummed) {
-  if (gpus() < 2) GTEST_SKIP() << "needs two GPUs";
+  if (gpus() == 0) GTEST_SKIP() << why_no_gpu();
   if (const std::string why = why_not_shared(); !why.empty()) GTEST_SKIP() << why;
-  for (int ranks = 2; ranks <= gpus(); ++ranks) {
+  for (int ranks = 2; ranks <= most_ranks(); ++ranks) {
     const Ran ran = run_ranks(ranks, "copies");
     EXPECT_TRUE(ran.result.ok()) << ran.result.summary << "\n" << ran.result.log_tail;
     for (const std::string& log : ran.logs)
@@ -353,7 +359,7 @@ TEST(NcclWorld, SharedMemoryIsGatheredAndSummed) {
 class MissingRank : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(MissingRank, IsNamedByTheOtherInThisAndEveryLaterCall) {
-  if (gpus() < 2) GTEST_SKIP() << "needs two GPUs";
+  if (gpus() == 0) GTEST_SKIP() << why_no_gpu();
   const std::string how = GetParam();
   const bool shared = how.starts_with("shared ");
   if (const std::string why = shared ? why_not_shared() : ""; !why.empty()) GTEST_SKIP() << why;
@@ -386,12 +392,15 @@ INSTANTIATE_TEST_SUITE_P(Nccl,
 
 TEST(NcclWorld, SaysWhatIsMissingWithoutAGpu) {
   if (gpus() > 0) GTEST_SKIP() << "this machine has a GPU: what is tested is a machine without";
-  EXPECT_THROW(make_nccl_world({}, 0, milliseconds(1000)), DeviceError);
+  EXPECT_THROW(make_nccl_world({}, milliseconds(1000)), DeviceError);
 }
 
 TEST(NcclWorld, RefusesAGpuThatIsNotThere) {
   if (gpus() == 0) GTEST_SKIP() << why_no_gpu();
-  EXPECT_THROW(make_nccl_world({}, gpus(), milliseconds(1000)), DeviceError);
+  RankEnvironment environment;
+  environment.size = environment.local_size = gpus() + 1;
+  environment.rank = environment.local_rank = gpus();
+  EXPECT_THROW(make_nccl_world(environment, milliseconds(1000)), DeviceError);
 }
 
 }  // namespace

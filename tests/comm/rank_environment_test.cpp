@@ -29,7 +29,8 @@ RankEnvironment read(const Variables& variables) {
                            "OMPI_COMM_WORLD_RANK",
                            "OMPI_COMM_WORLD_SIZE",
                            "OMPI_COMM_WORLD_LOCAL_RANK",
-                           "OMPI_COMM_WORLD_LOCAL_SIZE"}) {
+                           "OMPI_COMM_WORLD_LOCAL_SIZE",
+                           "VITRINE_RANKS_PER_GPU"}) {
     unsetenv(name);
   }
   for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
@@ -92,6 +93,13 @@ TEST(RankEnvironment, ReadsSlurmAndOpenMpiInThisOrder) {
   EXPECT_EQ(mpi.rank, 1);
   EXPECT_EQ(mpi.size, 2);
   EXPECT_EQ(mpi.master_address, "127.0.0.1");
+}
+
+TEST(RankEnvironment, RanksShareAGpuOnlyWhenAsked) {
+  EXPECT_EQ(read(kTorchrun).gpu(), 1);
+  EXPECT_EQ(read(with(kTorchrun, "VITRINE_RANKS_PER_GPU", "2")).gpu(), 0);
+  EXPECT_EQ(read(with(with(kTorchrun, "VITRINE_RANKS_PER_GPU", "2"), "LOCAL_RANK", "3")).gpu(), 1);
+  EXPECT_THROW(read(with(kTorchrun, "VITRINE_RANKS_PER_GPU", "0")), ConfigError);
 }
 
 TEST(RankEnvironment, RefusesHalfOfTheVariables) {

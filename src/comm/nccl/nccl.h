@@ -1,4 +1,4 @@
-// Ranks as processes, one a GPU: collectives on device memory by NCCL, host messages by Gloo.
+// Ranks as processes, one a GPU (or more, to try: RankEnvironment::ranks_per_gpu): collectives on device memory by NCCL, host messages by Gloo.
 #pragma once
 
 #include <chrono>
@@ -8,7 +8,7 @@
 
 namespace vitrine {
 
-// group() gives NCCL communicators: every pointer is device memory of GPU `device_index`, a call
+// group() gives NCCL communicators: every pointer is device memory of environment.gpu(), a call
 // enqueues into gpu::stream() of the calling thread and returns at once; when the data is there is
 // the stream's matter. host_group() gives Gloo's. Errors come later than the calls that caused
 // them: a thread watches the communicators, and a failed, aborted or late (`timeout` on the device)
@@ -23,7 +23,6 @@ namespace vitrine {
 // Throws DeviceError where there is no GPU or no GPU code in this build, CommError where the ranks
 // do not find each other. NCCL's own variables (NCCL_DEBUG, NCCL_NVLS_ENABLE, ...) hold.
 std::unique_ptr<World> make_nccl_world(const RankEnvironment& environment,
-                                       int device_index,
                                        std::chrono::milliseconds timeout);
 
 }  // namespace vitrine

@@ -1,4 +1,5 @@
 // The NCCL communicators of one process: unique ids go round by Gloo, as do host messages.
+#include <cstdlib>
 #include <map>
 
 #include "comm/call_checks.h"
@@ -90,15 +91,18 @@ class NcclWorld : public World {
 }  // namespace
 
 std::unique_ptr<World> make_nccl_world(const RankEnvironment& environment,
-                                       int device_index,
                                        std::chrono::milliseconds timeout) {
   const std::vector<GpuDescription> gpus = gpu_devices();  // throws where there is none
-  if (device_index < 0 || device_index >= static_cast<int>(gpus.size())) {
+  const int device_index = environment.gpu();
+  if (device_index >= static_cast<int>(gpus.size())) {
     throw DeviceError(format("rank %d wants GPU %d, this process can see %zu: one GPU a rank",
                              environment.rank,
                              device_index,
                              gpus.size()));
   }
+  // NCCL refuses two ranks on one GPU of one host: they are to look like ranks of two.
+  if (environment.ranks_per_gpu > 1)
+    setenv("NCCL_HOSTID", format("vitrine-%d", environment.rank).c_str(), 0);
   auto watch = std::make_shared<NcclWatch>(device_index);
   watch->set_host(make_gloo_world(
       environment, timeout, [to = watch.get()](const std::string& why, int missing_rank) {

@@ -5,7 +5,7 @@
 
 namespace vitrine {
 
-std::unique_ptr<World> make_nccl_world(const RankEnvironment&, int, std::chrono::milliseconds) {
+std::unique_ptr<World> make_nccl_world(const RankEnvironment&, std::chrono::milliseconds) {
   throw DeviceError("no NCCL: " + why_no_gpu());
 }
 
