@@ -59,9 +59,21 @@ template <int N, typename T>
 __device__ __forceinline__ Vec<T, N> load(const T* at) {
   return *reinterpret_cast<const Vec<T, N>*>(at);
 }
+// To global memory, each access by name: of halves that were made one by one the compiler may store
+// each alone.
 template <typename T, int N>
 __device__ __forceinline__ void store(T* at, const Vec<T, N>& value) {
-  *reinterpret_cast<Vec<T, N>*>(at) = value;
+  constexpr int kBytes = N * static_cast<int>(sizeof(T));
+  if constexpr (kBytes % 16 == 0) {
+#pragma unroll
+    for (int i = 0; i < kBytes / 16; ++i) {
+      __stwb(reinterpret_cast<uint4*>(at) + i, reinterpret_cast<const uint4*>(&value)[i]);
+    }
+  } else if constexpr (kBytes == 8) {
+    __stwb(reinterpret_cast<uint2*>(at), *reinterpret_cast<const uint2*>(&value));
+  } else {
+    *reinterpret_cast<Vec<T, N>*>(at) = value;
+  }
 }
 
 // Keeps a value packed: what was made of it before, such as its conversion to float, is made again

@@ -94,6 +94,10 @@ template <typename T>
 __device__ inline T __shfl_xor_sync(unsigned long long, T x, int mask) {
   return __shfl_xor(x, mask);
 }
+template <typename T>
+__device__ inline void __stwb(T* at, T value) {
+  *at = value;
+}
 // Streaming accesses are a hint.
 template <typename T>
 __device__ inline T __ldcs(const T* at) {

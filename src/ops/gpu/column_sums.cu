@@ -1,16 +1,17 @@
 // Sums of the columns of partial[blocks, columns].
 //
 // Bytes: 4 blocks columns read, mostly from L2 where they were just written: 132 blocks of 1536
-// columns are 0.8 MB, two microseconds of latency, launched while the partial sums are written. A
-// block takes 32 columns, a warp of it every 8th row; few rows are added by one thread a column.
+// columns are 0.8 MB, two microseconds of latency, launched while the partial sums are written, in
+// blocks small enough to wait beside those that write them. A block takes 16 columns, half a warp
+// of it every 16th row; few rows are added by one thread a column.
 #include "gpu/following.cuh"
 #include "ops/gpu/column_sums.cuh"
 
 namespace vitrine::gpu {
 namespace {
 
-constexpr int kColumns = 32, kRows = 32;
-constexpr int kAtOnce = 9;  // of 264 rows by 32 warps
+constexpr int kColumns = 16, kRows = 16;
+constexpr int kAtOnce = 17;  // of 264 rows by 16
 constexpr int kFew = 32;    // rows
 constexpr int kFewThreads = 128;
 
@@ -29,6 +30,25 @@ __device__ __forceinline__ void put_sum(int64_t own,
   }
 }
 
+// Rows begin, begin + step, ... below `rows` of a column. kAtOnce loads are on their way together
+// whatever the count: those of a plain loop's last rounds would wait for each other.
+template <int kAtOnce, typename W>
+__device__ __forceinline__ W
+sum_rows(const W* column, int64_t begin, int64_t step, int64_t rows, int64_t columns) {
+  W sum = 0;
+  for (int64_t row = begin; row < rows; row += step * kAtOnce) {
+    W values[kAtOnce];
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) {
+      const int64_t at = row + u * step;
+      values[u] = at < rows ? column[at * columns] : W(0);
+    }
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) sum += values[u];
+  }
+  return sum;
+}
+
 template <typename T>
 __global__ void __launch_bounds__(kFewThreads) sum_few_kernel(const Wide<T>* partial,
                                                               int blocks,
@@ -41,10 +61,8 @@ __global__ void __launch_bounds__(kFewThreads) sum_few_kernel(const Wide<T>* par
   wait_for_previous();
   let_next_begin();
   if (column >= columns) return;
-  Wide<T> sum = 0;
-#pragma unroll 8
-  for (int b = 0; b < blocks; ++b) sum += partial[b * columns + column];
-  put_sum(column, width, sum * scale, first, second);
+  put_sum(column, width, scale * sum_rows<kFew / 2>(partial + column, 0, 1, blocks, columns),
+          first, second);
 }
 
 template <typename T>
@@ -59,17 +77,12 @@ __global__ void __launch_bounds__(kColumns* kRows) sum_columns_kernel(const Wide
   __shared__ W part[kRows][kColumns];
   const int x = threadIdx.x % kColumns, y = threadIdx.x / kColumns;
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kColumns + x;
-  W sum = 0;
   wait_for_previous();
   let_next_begin();
-  if (column < columns) {
-#pragma unroll kAtOnce
-    for (int64_t b = y; b < blocks; b += kRows) sum += partial[b * columns + column];
-  }
-  part[y][x] = sum;
+  part[y][x] = column < columns ? sum_rows<kAtOnce>(partial + column, y, kRows, blocks, columns) : 0;
   __syncthreads();
   if (y > 0 || column >= columns) return;
-  sum = 0;
+  W sum = 0;
 #pragma unroll
   for (int r = 0; r < kRows; ++r) sum += part[r][x];
   put_sum(column, width, sum * scale, first, second);

@@ -119,6 +119,7 @@ __global__ void __launch_bounds__(kThreads, blocks_of(kPieces))
   const int64_t stride = static_cast<int64_t>(gridDim.x) * teams;
   const int64_t base = static_cast<int64_t>(blockIdx.x) * teams, own = warp / team;
   wait_for_previous();
+  let_next_begin();  // in the places beside these blocks, which are all there at once
   for (int s = 0; s < kStages; ++s) fetch(base + own + s * stride, s);
   Vec<T, kN> weight[kPieces];
 #pragma unroll
@@ -180,7 +181,6 @@ __global__ void __launch_bounds__(kThreads, blocks_of(kPieces))
     fetch(row + kStages * stride, stage);
     stage ^= 1;
   }
-  let_next_begin();
   if (a.partial == nullptr) return;
   // The teams' sums are added in the teams' order, where the copies lay: nothing but empty stages
   // is left of those, and two stages of two tensors are more than one sum of all pieces.

@@ -37,8 +37,8 @@ struct Place {
   template <int kLanes, typename T>
   static __device__ Place of(const QkNorm<T>& a, const Divisor& pairs, int lane_width) {
     const int lane = static_cast<int>(threadIdx.x) % kLanes;
-    const int64_t group = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kLanes;
-    const int64_t groups = static_cast<int64_t>(gridDim.x) * (kThreads / kLanes);
+    const int64_t group = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / kLanes;
+    const int64_t groups = static_cast<int64_t>(gridDim.x) * (blockDim.x / kLanes);
     const int of_queries = (a.queries + 1) / kHeads, of_keys = (a.keys + 1) / kHeads;
     Place place;
     place.step = quotient(groups, pairs);
@@ -108,8 +108,12 @@ struct Angles {
   }
 };
 
+// Of forward: small blocks where angles take registers, so that more of them fit.
+constexpr int forward_threads(bool turned) { return turned ? kThreads / 2 : kThreads; }
+constexpr int forward_blocks(bool turned) { return turned ? 7 : 4; }
+
 template <typename T, int kLanes, bool kTurned>
-__global__ void __launch_bounds__(kThreads, kTurned ? 3 : 4)
+__global__ void __launch_bounds__(forward_threads(kTurned), forward_blocks(kTurned))
     qk_norm_kernel(const QkNorm<T> a, const Divisor pairs) {
   constexpr int kN = 16 / sizeof(T);
   const int lane = threadIdx.x % kLanes, first = lane * kN, half = a.d / 2;
@@ -301,13 +305,11 @@ int lanes_for(int d) {
 
 template <typename T, int kLanes>
 bool forward(const QkNorm<T>& a) {
-  constexpr int64_t kGroups = kThreads / kLanes;
-  const int64_t pairs = pairs_of_row(a);
+  const int threads = forward_threads(a.turned);
+  const int64_t groups = threads / kLanes, pairs = pairs_of_row(a);
   const auto kernel = a.turned ? qk_norm_kernel<T, kLanes, true> : qk_norm_kernel<T, kLanes, false>;
-  kernel<<<static_cast<unsigned>((a.rows * pairs + kGroups - 1) / kGroups),
-           kThreads,
-           0,
-           stream()>>>(a, pairs);
+  kernel<<<static_cast<unsigned>((a.rows * pairs + groups - 1) / groups), threads, 0, stream()>>>(
+      a, pairs);
   VITRINE_GPU_LAUNCHED("qk_norm");
   return true;
 }

@@ -39,7 +39,7 @@ __device__ void stage(const T* data, int64_t first, int64_t count, bool aligned,
         Vec<float, kQuad> quad;
 #pragma unroll
         for (int q = 0; q < kQuad; ++q) quad.v[q] = static_cast<float>(to_wide(x[k].v[j + q]));
-        store(to + j, quad);
+        *reinterpret_cast<Vec<float, kQuad>*>(to + j) = quad;
       }
     }
     return;

@@ -112,6 +112,8 @@ template <typename T>
 T __ldcs(const T*);
 template <typename T>
 void __stcs(T*, T);
+template <typename T>
+void __stwb(T*, T);
 unsigned __umulhi(unsigned, unsigned);
 unsigned long long __umul64hi(unsigned long long, unsigned long long);
 float __expf(float);
