@@ -1,4 +1,5 @@
-// Ranks as processes: rendezvous through the store, one Gloo context a group and lane.
+// Ranks as processes: rendezvous through the store, one Gloo context or shared memory a group and
+// lane.
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
@@ -11,6 +12,7 @@
 
 #include "comm/call_checks.h"
 #include "comm/gloo_communicator.h"
+#include "comm/shared_pipes.h"
 #include "core/error.h"
 #include "core/format.h"
 #include "core/short_slice.h"
@@ -109,8 +111,15 @@ class GlooWorld : public World {
   std::shared_ptr<Communicator> group(const std::vector<int>& ranks,
                                       const std::string& name) override {
     const int group_rank = check_group(name, ranks, rank(), size());
+    std::shared_ptr<gloo::Context> context;
+    std::unique_ptr<SharedPipes> pipes;
+    if (ranks.size() > 1) {
+      const std::string prefix = keys_of(ranks, name);
+      pipes = share(prefix, group_rank, ranks, name);
+      if (!pipes) context = connect(prefix, ranks, group_rank, name);
+    }
     return std::make_shared<GlooCommunicator>(
-        connect(ranks, group_rank, name), control_, ranks, group_rank, name, timeout_);
+        std::move(context), std::move(pipes), control_, ranks, group_rank, name, timeout_);
   }
 
   void abort(const std::string& reason) noexcept override { control_->abort(reason); }
@@ -118,14 +127,33 @@ class GlooWorld : public World {
   void progress(int64_t step, const std::string& what) override { control_->progress(step, what); }
 
  private:
-  std::shared_ptr<gloo::Context> connect(const std::vector<int>& ranks,
+  // Of one more group of these ranks.
+  std::string keys_of(const std::vector<int>& ranks, const std::string& name) {
+    std::string prefix = "group/" + name + "/" + members_of(ranks, ",") + "/";
+    prefix += std::to_string(made_[prefix]++) + "/";
+    return prefix;
+  }
+
+  std::unique_ptr<SharedPipes> share(const std::string& prefix,
+                                     int group_rank,
+                                     const std::vector<int>& ranks,
+                                     const std::string& name) {
+    const SharedPipes::Store store{
+        [&](const std::string& key, const std::string& value) {
+          control_->store().set(prefix + key, value);
+        },
+        [&](const std::string& key) { return control_->store().get(prefix + key, timeout_); }};
+    try {
+      return SharedPipes::make(store, group_rank, static_cast<int>(ranks.size()));
+    } catch (const CommError& error) {
+      throw_not_made(ranks, name, error.what());
+    }
+  }
+
+  std::shared_ptr<gloo::Context> connect(const std::string& prefix,
+                                         const std::vector<int>& ranks,
                                          int group_rank,
                                          const std::string& name) {
-    if (ranks.size() == 1) return nullptr;
-    std::vector<std::string> members;
-    for (const int r : ranks) members.push_back(std::to_string(r));
-    std::string prefix = "group/" + name + "/" + join(members, ",") + "/";
-    prefix += std::to_string(made_[prefix]++) + "/";
     auto context =
         std::make_shared<gloo::rendezvous::Context>(group_rank, static_cast<int>(ranks.size()));
     // Gloo waits five times this long for a connection; every other wait is given its own time.
@@ -134,14 +162,28 @@ class GlooWorld : public World {
     try {
       context->connectFullMesh(store, device_);
     } catch (const std::exception& error) {
-      const Suspect who = control_->suspect(-1, "the making of group '" + name + "'");
-      throw CommError("making group '" + name + "' of ranks " + join(members, ", ") + ": " +
-                          who.sentence + " (" + error.what() +
-                          "); if the hosts have several networks, name the interface in "
-                          "VITRINE_SOCKET_IFNAME",
-                      who.rank);
+      throw_not_made(ranks,
+                     name,
+                     std::string(error.what()) +
+                         "); if the hosts have several networks, name the interface in "
+                         "VITRINE_SOCKET_IFNAME (GLOO_SOCKET_IFNAME");
     }
     return context;
+  }
+
+  [[noreturn]] void throw_not_made(const std::vector<int>& ranks,
+                                   const std::string& name,
+                                   const std::string& why) {
+    const Suspect who = control_->suspect(-1, "the making of group '" + name + "'");
+    throw CommError("making group '" + name + "' of ranks " + members_of(ranks, ", ") + ": " +
+                        who.sentence + " (" + why + ")",
+                    who.rank);
+  }
+
+  static std::string members_of(const std::vector<int>& ranks, const std::string& between) {
+    std::vector<std::string> members;
+    for (const int r : ranks) members.push_back(std::to_string(r));
+    return join(members, between);
   }
 
   const RankEnvironment environment_;

@@ -24,12 +24,14 @@ struct GlooCommunicator::Call {
 };
 
 GlooCommunicator::GlooCommunicator(std::shared_ptr<gloo::Context> context,
+                                   std::unique_ptr<SharedPipes> pipes,
                                    std::shared_ptr<Control> control,
                                    std::vector<int> ranks,
                                    int rank,
                                    std::string name,
                                    milliseconds timeout)
     : context_(std::move(context)),
+      pipes_(std::move(pipes)),
       control_(std::move(control)),
       ranks_(std::move(ranks)),
       rank_(rank),
@@ -173,6 +175,7 @@ void GlooCommunicator::transfer(const char* collective,
                                 uint64_t sequence,
                                 const std::vector<Part>& sends,
                                 const std::vector<Part>& receives) {
+  if (pipes_) return transfer_by_pipes(collective, kind, sequence, sends, receives);
   const Deadline deadline = steady_clock::now() + timeout_;
   Call call;
   const auto prepare = [&](const std::vector<Part>& parts, std::vector<Call::Transfer>& transfers) {
@@ -198,6 +201,44 @@ void GlooCommunicator::transfer(const char* collective,
   call_ = nullptr;
 }
 
+void GlooCommunicator::transfer_by_pipes(const char* collective,
+                                         Kind kind,
+                                         uint64_t sequence,
+                                         const std::vector<Part>& sends,
+                                         const std::vector<Part>& receives) {
+  const Deadline deadline = steady_clock::now() + timeout_;
+  const auto failed = [this] {
+    const std::lock_guard lock(mutex_);
+    return failure_.has_value();
+  };
+  const auto messages = [&](const std::vector<Part>& parts) {
+    std::vector<SharedPipes::Message> made;
+    for (const Part& p : parts) {
+      made.push_back({p.peer, p.data, p.bytes, slot(kind, sequence, p.bytes), kind == Kind::kSend});
+    }
+    return made;
+  };
+  std::vector<SharedPipes::Message> to = messages(sends), from = messages(receives);
+  std::string why;
+  if (!failed()) {
+    try {
+      if (pipes_->move(to, from, deadline, failed)) return;
+    } catch (const CommError& error) {
+      why = error.what();
+    }
+  }
+  if (failed()) {
+    const std::lock_guard lock(mutex_);
+    throw_failure(describe(collective));
+  }
+  std::set<int> missing;
+  for (const auto* all : {&from, &to}) {
+    for (const SharedPipes::Message& m : *all)
+      if (!m.done) missing.insert(m.peer);
+  }
+  blame(collective, missing, why, why.empty());
+}
+
 void GlooCommunicator::wait(Call& call, Deadline deadline) {
   const auto left = [&] {
     return std::max(
@@ -220,7 +261,7 @@ void GlooCommunicator::give_up(const char* collective,
                                bool timed_out) {
   // Connections first: Gloo ends the process when data comes for a buffer that is no more.
   close();
-  std::vector<int> missing;
+  std::set<int> missing;
   {
     const std::lock_guard lock(mutex_);
     call_ = nullptr;
@@ -234,18 +275,24 @@ void GlooCommunicator::give_up(const char* collective,
         t.done = t.done || (receiving ? t.buffer->waitRecv(now) : t.buffer->waitSend(now));
       } catch (const std::exception&) {
       }
-      const int rank = ranks_[static_cast<size_t>(t.peer)];
-      if (!t.done && std::find(missing.begin(), missing.end(), rank) == missing.end()) {
-        missing.push_back(rank);
-      }
+      if (!t.done) missing.insert(t.peer);
     }
   }
-  if (timed_out) control_->report_waited_for(missing);
+  blame(collective, missing, why, timed_out);
+}
+
+void GlooCommunicator::blame(const char* collective,
+                             const std::set<int>& missing,
+                             const std::string& why,
+                             bool timed_out) {
+  std::vector<int> global;
+  for (const int peer : missing) global.push_back(ranks_[static_cast<size_t>(peer)]);
+  if (timed_out) control_->report_waited_for(global);
   const World::Suspect suspect = control_->suspect(step_, what_.empty() ? collective : what_);
   std::string text = suspect.sentence;
   if (timed_out) {
     std::vector<std::string> names;
-    for (const int r : missing) names.push_back(std::to_string(r));
+    for (const int r : global) names.push_back(std::to_string(r));
     text += "; waited " + format_ns(static_cast<double>(timeout_.count()) * 1e6) + " for rank " +
             join(names, ", ");
   } else {
@@ -277,6 +324,7 @@ void GlooCommunicator::fail(const std::string& why, int missing_rank) noexcept {
       for (auto& t : call_->sends) t.buffer->abortWaitSend();
     }
   }
+  if (pipes_) pipes_->wake();
   close();
 }
 

@@ -1,4 +1,5 @@
-// Collectives over one Gloo context: pairwise exchanges by unbound buffers.
+// Collectives as pairwise exchanges: over one Gloo context by unbound buffers, or within a host
+// through shared memory.
 #pragma once
 
 #include <gloo/context.h>
@@ -8,21 +9,26 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "comm/communicator.h"
 #include "comm/control.h"
+#include "comm/shared_pipes.h"
 
 namespace vitrine {
 
 // Gloo's own collectives wait on buffers that nobody else can reach, and end in std::terminate when
 // ranks disagree on a size; these can be aborted, say who is missing, and only wait when sizes
-// differ.
+// differ. Between processes that want the same processors Gloo's sockets have another fault: its
+// thread spins while the thread that it waits for, and keeps from the processor, holds a lock.
 class GlooCommunicator : public Communicator, public Abortable {
  public:
-  // `context` is null for a group of one rank. `ranks` are the group's global ranks.
+  // `context` is null for a group of one rank and where there are pipes. `ranks` are the group's
+  // global ranks.
   GlooCommunicator(std::shared_ptr<gloo::Context> context,
+                   std::unique_ptr<SharedPipes> pipes,
                    std::shared_ptr<Control> control,
                    std::vector<int> ranks,
                    int rank,
@@ -86,15 +92,26 @@ class GlooCommunicator : public Communicator, public Abortable {
                          Kind kind,
                          const std::vector<Part>& sends,
                          const std::vector<Part>& receives);
+  void transfer_by_pipes(const char* collective,
+                         Kind kind,
+                         uint64_t sequence,
+                         const std::vector<Part>& sends,
+                         const std::vector<Part>& receives);
   void wait(Call& call, Deadline deadline);
   [[noreturn]] void give_up(const char* collective,
                             Call& call,
                             const std::string& why,
                             bool timed_out);
+  // `missing` by group rank: those of whom something is missing.
+  [[noreturn]] void blame(const char* collective,
+                          const std::set<int>& missing,
+                          const std::string& why,
+                          bool timed_out);
   [[noreturn]] void throw_failure(const std::string& call) const;
   void close() noexcept;
 
   const std::shared_ptr<gloo::Context> context_;
+  const std::unique_ptr<SharedPipes> pipes_;
   const std::shared_ptr<Control> control_;
   const std::vector<int> ranks_;
   const int rank_;
