@@ -44,7 +44,23 @@ double seconds_of(const std::string& log) {
   return at == std::string::npos ? 1e9 : std::stod(log.substr(at + 7));
 }
 
-TEST(GlooWorld, CollectivesEqualPlainArithmeticOnOneToFiveRanks) {
+// Through shared memory as ranks of one host, and over sockets as ranks of several.
+class GlooWorld : public ::testing::TestWithParam<bool> {
+ protected:
+  static Ran run_ranks(int ranks,
+                       const std::string& body,
+                       std::vector<std::pair<std::string, std::string>> environment = {},
+                       std::chrono::milliseconds grace = std::chrono::seconds(20)) {
+    environment.emplace_back("VITRINE_SHARED_MEMORY", GetParam() ? "1" : "0");
+    return vitrine::run_ranks(ranks, body, std::move(environment), grace);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(By, GlooWorld, ::testing::Bool(), [](const auto& shared) {
+  return std::string(shared.param ? "SharedMemory" : "Sockets");
+});
+
+TEST_P(GlooWorld, CollectivesEqualPlainArithmeticOnOneToFiveRanks) {
   for (int ranks = 1; ranks <= 5; ++ranks) {
     const Ran ran = run_ranks(ranks, "collectives");
     EXPECT_TRUE(ran.result.ok()) << ran.result.summary << "\n" << ran.result.log_tail;
@@ -52,7 +68,7 @@ TEST(GlooWorld, CollectivesEqualPlainArithmeticOnOneToFiveRanks) {
   }
 }
 
-TEST(GlooWorld, AKilledRankIsNamedByTheOthersWithinSeconds) {
+TEST_P(GlooWorld, AKilledRankIsNamedByTheOthersWithinSeconds) {
   const Ran ran = run_ranks(4, "killed");
   EXPECT_EQ(ran.result.failed_rank, 2) << ran.result.summary;
   EXPECT_TRUE(contains(ran.result.summary, "rank 2 was killed by signal 9")) << ran.result.summary;
@@ -66,7 +82,7 @@ TEST(GlooWorld, AKilledRankIsNamedByTheOthersWithinSeconds) {
   }
 }
 
-TEST(GlooWorld, AStoppedRankIsNamedWithinTheTimeout) {
+TEST_P(GlooWorld, AStoppedRankIsNamedWithinTheTimeout) {
   for (const std::string victim : {"2", "0"}) {  // rank 0 serves the store
     const Ran ran =
         run_ranks(3,
@@ -91,7 +107,7 @@ TEST(GlooWorld, AStoppedRankIsNamedWithinTheTimeout) {
   }
 }
 
-TEST(GlooWorld, ALateRankIsNamedWithWhereItIs) {
+TEST_P(GlooWorld, ALateRankIsNamedWithWhereItIs) {
   const Ran ran = run_ranks(3, "late", {{"VITRINE_TEST_TIMEOUT_MS", "2000"}});
   for (const size_t r : {0u, 2u}) {
     EXPECT_TRUE(contains(ran.logs[r], "missing 1 after")) << ran.logs[r];
@@ -103,7 +119,7 @@ TEST(GlooWorld, ALateRankIsNamedWithWhereItIs) {
   EXPECT_EQ(ran.result.ranks[1].exit_code, 3) << ran.logs[1];  // it may not go on alone
 }
 
-TEST(GlooWorld, DifferentSizesEndInAnErrorAndNotInACrash) {
+TEST_P(GlooWorld, DifferentSizesEndInAnErrorAndNotInACrash) {
   const Ran ran = run_ranks(2, "disagree", {{"VITRINE_TEST_TIMEOUT_MS", "2000"}});
   for (size_t r = 0; r < 2; ++r) {
     EXPECT_EQ(ran.result.ranks[r].exit_code, 3) << ran.result.summary;
@@ -111,7 +127,7 @@ TEST(GlooWorld, DifferentSizesEndInAnErrorAndNotInACrash) {
   }
 }
 
-TEST(GlooWorld, AbortWakesEveryLaneOfEveryRank) {
+TEST_P(GlooWorld, AbortWakesEveryLaneOfEveryRank) {
   const Ran ran = run_ranks(3, "aborted");
   EXPECT_TRUE(contains(ran.logs[1], "aborted by rank 1: loss is not a number")) << ran.logs[1];
   for (size_t r = 0; r < 3; ++r) {
@@ -124,7 +140,7 @@ TEST(GlooWorld, AbortWakesEveryLaneOfEveryRank) {
   }
 }
 
-TEST(GlooWorld, TellsItsListenerOnceOutsideOfAnyCall) {
+TEST_P(GlooWorld, TellsItsListenerOnceOutsideOfAnyCall) {
   const Ran ran = run_ranks(3, "told");
   EXPECT_EQ(ran.logs[0], "told of 1: rank 1 aborted: loss is not a number\n");
   EXPECT_EQ(ran.logs[1], "told of -1: aborted by rank 1: loss is not a number\n");
