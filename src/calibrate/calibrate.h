@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,23 @@ namespace vitrine {
 // Every case of op_grid.h, forward and backward, and the passes of the optimizer ("adamw",
 // "squares": of the gradient norm; "copy": of bytes in memory), on compute_threads() threads.
 // With a world all its ranks measure the same at the same time, and each gets its own times.
-MeasuredOperations measure_operations(DType dtype, bool quick, World* world);
+class OperationTimes {
+ public:
+  // Rounds should lie well apart, so that what disturbs one of them does not decide.
+  static constexpr int kRounds = 3;
+
+  OperationTimes(DType dtype, bool quick, World* world);
+  void round();  // collective over the world
+  // After a round at least.
+  MeasuredOperations result() const;
+
+ private:
+  DType dtype_;
+  bool quick_;
+  std::shared_ptr<Communicator> together_;
+  MeasuredOperations result_;
+  std::vector<std::vector<double>> times_;  // by row and round
+};
 
 // All kinds that the engine uses, by size; collective over the world, which has at least two ranks
 // of one host (else ConfigError). As a step finds them: ranks come to a call after a

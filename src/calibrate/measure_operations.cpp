@@ -17,45 +17,61 @@
 namespace vitrine {
 namespace {
 
-constexpr int kRounds = 2;
-
-// Runs `timed(i)` over and over for a fixed time, so that ranks that measure together stay
-// together. The median: a step's operations are disturbed like these, and their times add up.
-double typical_ns(bool quick, const std::function<int64_t(int)>& timed) {
-  const int64_t budget = quick ? 3'000'000 : 5'000'000;
-  constexpr size_t kLeast = 3;
-  timed(0);  // warms caches and makes primitives
-  std::vector<int64_t> times;
-  const int64_t start = now_ns();
-  while (times.size() < kLeast || now_ns() - start < budget)
-    times.push_back(timed(static_cast<int>(times.size())));
+double median(std::vector<int64_t> times) {
   const auto middle = times.begin() + static_cast<ptrdiff_t>(times.size() / 2);
   std::nth_element(times.begin(), middle, times.end());
-  return static_cast<double>(std::max<int64_t>(1, *middle));
+  const auto upper = static_cast<double>(*middle);
+  if (times.size() % 2 == 1) return upper;
+  return (upper + static_cast<double>(*std::max_element(times.begin(), middle))) / 2;
 }
 
-void measure_case(
-    const OpCase& op_case, DType dtype, bool quick, CacheFlush& flush, MeasuredOperations& into) {
+// Calls over and over for a fixed time, so that ranks that measure together stay together. The
+// median: a step's operations are disturbed like these, and their times add up. `prepare` is not
+// timed. A first call warms what calls keep.
+double typical_ns(bool quick,
+                  CacheFlush& flush,
+                  const std::function<void()>& prepare,
+                  const std::function<void()>& call) {
+  const int64_t budget = quick ? 2'000'000 : 3'000'000;
+  constexpr size_t kLeast = 2;
+  prepare();
+  call();
+  std::vector<int64_t> times;
+  const int64_t begin = now_ns();
+  while (times.size() < kLeast || now_ns() - begin < budget) {
+    prepare();
+    flush();
+    const int64_t start = now_ns();
+    call();
+    times.push_back(now_ns() - start);
+  }
+  return std::max(1.0, median(std::move(times)));
+}
+
+std::vector<MeasuredRow> measure_case(const OpCase& op_case,
+                                      DType dtype,
+                                      bool quick,
+                                      CacheFlush& flush) {
   OpOperands operands(op_case, dtype);
   const Backend& backend = cpu_backend();
   const OpDef& op = find_op(op_case.op);
+  std::vector<MeasuredRow> rows;
   for (const bool backward : {false, true}) {
-    const double ns = typical_ns(quick, [&](int) {
+    const auto prepare = [&] {
       if (backward) operands.run(backend, false);  // backward may spend what it saved
-      flush();
-      const int64_t start = now_ns();
-      operands.run(backend, backward);
-      return now_ns() - start;
-    });
-    into.rows.push_back({op.name,
-                         backward,
-                         op_features(op, op_case.attrs, operands.types()),
-                         op_work(operands.cost(backward)),
-                         ns});
+    };
+    const double ns = typical_ns(quick, flush, prepare, [&] { operands.run(backend, backward); });
+    rows.push_back({op.name,
+                    backward,
+                    op_features(op, op_case.attrs, operands.types()),
+                    op_work(operands.cost(backward)),
+                    ns});
   }
+  return rows;
 }
 
-void measure_passes(DType dtype, bool quick, CacheFlush& flush, MeasuredOperations& into) {
+std::vector<MeasuredRow> measure_passes(DType dtype, bool quick, CacheFlush& flush) {
+  std::vector<MeasuredRow> rows;
   const size_t element = dtype_bytes(dtype);
   // The last is beyond caches.
   for (const int64_t count :
@@ -73,13 +89,9 @@ void measure_passes(DType dtype, bool quick, CacheFlush& flush, MeasuredOperatio
     arrays.parameters = mixed ? static_cast<void*>(narrow.data()) : master.data();
     arrays.parameter_dtype = dtype;
     const auto add = [&](const char* name, double work, const std::function<void()>& pass) {
-      const double ns = typical_ns(quick, [&](int) {
-        flush();
-        const int64_t start = now_ns();
-        pass();
-        return now_ns() - start;
-      });
-      into.rows.push_back({name, false, {std::log2(static_cast<double>(count))}, work, ns});
+      const double ns = typical_ns(
+          quick, flush, [] {}, pass);
+      rows.push_back({name, false, {std::log2(static_cast<double>(count))}, work, ns});
     };
     const auto elements = static_cast<double>(count);
     add("adamw", elements, [&] {
@@ -91,37 +103,51 @@ void measure_passes(DType dtype, bool quick, CacheFlush& flush, MeasuredOperatio
     });
     add("copy", elements * 4, [&] { std::memcpy(copy.data(), gradient.data(), n * 4); });
   }
+  return rows;
 }
 
 }  // namespace
 
-MeasuredOperations measure_operations(DType dtype, bool quick, World* world) {
-  std::shared_ptr<Communicator> together;
+OperationTimes::OperationTimes(DType dtype, bool quick, World* world)
+    : dtype_(dtype), quick_(quick) {
   if (world) {
     std::vector<int> all(static_cast<size_t>(world->size()));
     std::iota(all.begin(), all.end(), 0);
-    together = world->group(all, std::string("operations.") + dtype_name(dtype));
+    together_ = world->group(all, std::string("operations.") + dtype_name(dtype));
   }
-  MeasuredOperations result;
-  result.threads = compute_threads();
-  result.ranks = world ? world->size() : 1;
-  result.dtype = dtype_name(dtype);
+  result_.threads = compute_threads();
+  result_.ranks = world ? world->size() : 1;
+  result_.dtype = dtype_name(dtype);
+}
+
+void OperationTimes::round() {
   CacheFlush flush;
-  // Rounds lie seconds apart, so that a disturbance spoils one of them; the better one counts.
-  for (int round = 0; round < kRounds; ++round) {
-    MeasuredOperations again = result;
-    again.rows.clear();
-    for (const OpCase& each : calibration_cases(quick)) {
-      if (together) together->barrier();
-      measure_case(each, dtype, quick, flush, again);
-    }
-    if (together) together->barrier();
-    measure_passes(dtype, quick, flush, again);
-    if (round == 0) result.rows = again.rows;
-    for (size_t i = 0; i < result.rows.size(); ++i)
-      result.rows[i].ns = std::min(result.rows[i].ns, again.rows[i].ns);
+  std::vector<MeasuredRow> rows;
+  const auto add = [&](std::vector<MeasuredRow> more) {
+    rows.insert(rows.end(), more.begin(), more.end());
+  };
+  for (const OpCase& each : calibration_cases(quick_)) {
+    if (together_) together_->barrier();
+    add(measure_case(each, dtype_, quick_, flush));
   }
-  return result;
+  if (together_) together_->barrier();
+  add(measure_passes(dtype_, quick_, flush));
+  times_.resize(rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) times_[i].push_back(rows[i].ns);
+  if (result_.rows.empty()) result_.rows = std::move(rows);
+}
+
+// The mean of the better half and the middle: of three the slowest does not count.
+MeasuredOperations OperationTimes::result() const {
+  MeasuredOperations out = result_;
+  for (size_t i = 0; i < times_.size(); ++i) {
+    std::vector<double> times = times_[i];
+    std::sort(times.begin(), times.end());
+    times.resize((times.size() + 2) / 2);
+    out.rows[i].ns =
+        std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(times.size());
+  }
+  return out;
 }
 
 }  // namespace vitrine

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 
@@ -33,9 +34,21 @@ std::vector<DType> dtypes(bool quick) {
   return quick ? std::vector<DType>{DType::kF32} : std::vector<DType>{DType::kF32, DType::kBF16};
 }
 
-// Of bf16 the coarse grid is enough: what differs from f32 differs alike over shapes.
-MeasuredOperations operations_of(DType dtype, bool quick, World* world) {
-  return measure_operations(dtype, quick || dtype != DType::kF32, world);
+// Rounds of all dtypes in turn; after the first of them `between`.
+std::vector<MeasuredOperations> measure_operations(bool quick,
+                                                   World* world,
+                                                   const std::function<void()>& between) {
+  std::vector<OperationTimes> times;
+  // Of bf16 the coarse grid is enough: what differs from f32 differs alike over shapes.
+  for (const DType dtype : dtypes(quick))
+    times.emplace_back(dtype, quick || dtype != DType::kF32, world);
+  for (int round = 0; round < OperationTimes::kRounds; ++round) {
+    for (OperationTimes& each : times) each.round();
+    if (round == 0) between();
+  }
+  std::vector<MeasuredOperations> results;
+  for (const OperationTimes& each : times) results.push_back(each.result());
+  return results;
 }
 
 // One of the ranks that are started: collectives, and operations beside each other.
@@ -44,9 +57,8 @@ int measure_as_rank(const Arguments& a, const CommandLine& line) {
     if (!world) throw UsageError("--part is for the ranks that vitrine calibrate starts");
     MeasuredMachine part;
     part.handoff_ns = 1;  // measured by the one that started us
-    part.collectives = measure_collectives(*world, a.quick);
-    for (const DType dtype : dtypes(a.quick))
-      part.operations.push_back(operations_of(dtype, a.quick, world));
+    part.operations = measure_operations(
+        a.quick, world, [&] { part.collectives = measure_collectives(*world, a.quick); });
     if (world->rank() == 0) write_text_file(a.part, measured_json(part).dump());
     return 0;
   });
@@ -122,7 +134,7 @@ void print_operations(const MeasuredOperations& table) {
 }
 
 void print_collectives(const MeasuredMachine& machine) {
-  std::printf("\ncollectives of %d ranks over Gloo\n",
+  std::printf("\ncollectives of %d ranks of this host\n",
               machine.collectives.empty() ? 0 : machine.collectives[0].ranks);
   for (const MeasuredCollective& each : machine.collectives) {
     std::printf("  %-17s %10s a piece  %10s  %7.2f GB/s  %.1f processors a rank\n",
@@ -157,10 +169,12 @@ int calibrate(Arguments a, const CommandLine& line) {
   set_compute_threads(cpus);
   machine.processor = processor_name();
   machine.cpus = cpus;
-  machine.handoff_ns = measure_handoff_ns();
-  for (const DType dtype : dtypes(a.quick))
-    machine.operations.push_back(operations_of(dtype, a.quick, nullptr));
-  const DiskSpeed disk = measure_disk(parent.string(), int64_t{a.quick ? 16 : 64} << 20);
+  DiskSpeed disk;
+  const std::vector<MeasuredOperations> alone = measure_operations(a.quick, nullptr, [&] {
+    machine.handoff_ns = measure_handoff_ns();
+    disk = measure_disk(parent.string(), int64_t{a.quick ? 16 : 64} << 20);
+  });
+  machine.operations.insert(machine.operations.end(), alone.begin(), alone.end());
   machine.disk_write_bytes_per_s = disk.write_bytes_per_s;
   machine.disk_read_bytes_per_s = disk.read_bytes_per_s;
   write_text_file(a.out, profile_text(machine));

@@ -86,9 +86,8 @@ int run_ranks(int ranks,
   install_log_sink();
   if (environment.size == 1) return work(nullptr);
   const auto timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout_seconds * 1000));
-  const std::unique_ptr<World> world =
-      device == "gpu" ? make_nccl_world(environment, timeout)
-                      : make_gloo_world(environment, timeout);
+  const std::unique_ptr<World> world = device == "gpu" ? make_nccl_world(environment, timeout)
+                                                       : make_gloo_world(environment, timeout);
   try {
     return work(world.get());
   } catch (const CommError& error) {

@@ -128,8 +128,9 @@ std::unique_ptr<SharedPipes> SharedPipes::make(const Store& store, int rank, int
     std::random_device random;
     const std::string name = format("%08x%08x%08x", random(), random(), random());
     if (good) std::memcpy(pipes->memory_, name.data(), name.size());
-    store.set("memory", good ? format("%d %d %s %s", getpid(), own.get(), name.c_str(), space.c_str())
-                             : "none");
+    store.set(
+        "memory",
+        good ? format("%d %d %s %s", getpid(), own.get(), name.c_str(), space.c_str()) : "none");
   } else {
     int process = 0, number = 0;
     std::string name, its_space;
@@ -154,7 +155,8 @@ SharedPipes::Bell& SharedPipes::bell(int rank) const {
 }
 
 SharedPipes::Ends& SharedPipes::ends(int from, int to) const {
-  const auto index = static_cast<size_t>(from) * static_cast<size_t>(size_) + static_cast<size_t>(to);
+  const auto index =
+      static_cast<size_t>(from) * static_cast<size_t>(size_) + static_cast<size_t>(to);
   return *reinterpret_cast<Ends*>(memory_ + Layout::ends(size_) + index * sizeof(Ends));
 }
 
@@ -210,8 +212,8 @@ bool SharedPipes::send_some(Message& message) {
   const size_t count = put(message.peer, {message.data + at, message.bytes - at});
   message.moved += count;
   if (message.moved > before) ring(message.peer);
-  message.done = at + count == message.bytes &&
-                 (!message.until_taken || room(message.peer) == pipe_bytes_);
+  message.done =
+      at + count == message.bytes && (!message.until_taken || room(message.peer) == pipe_bytes_);
   return message.moved > before || message.done;
 }
 
@@ -222,12 +224,13 @@ bool SharedPipes::receive_some(Message& message) {
     Head head{};
     message.moved = take(message.peer, std::as_writable_bytes(std::span(&head, 1)));
     if (head.slot != message.slot || head.bytes != message.bytes) {
-      throw CommError(format("rank %d of the group brings %llu bytes of another call or size, here "
-                             "%zu are expected; every rank must issue the same calls in the same "
-                             "order",
-                             message.peer,
-                             static_cast<unsigned long long>(head.bytes),
-                             message.bytes));
+      throw CommError(
+          format("rank %d of the group brings %llu bytes of another call or size, here "
+                 "%zu are expected; every rank must issue the same calls in the same "
+                 "order",
+                 message.peer,
+                 static_cast<unsigned long long>(head.bytes),
+                 message.bytes));
     }
   }
   const size_t at = message.moved - sizeof(Head);

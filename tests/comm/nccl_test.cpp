@@ -1,5 +1,5 @@
-// NCCL's collectives on one to all GPUs of this machine (two ranks share one where there is one), and what the ranks say of one that is
-// late, gone or has aborted.
+// NCCL's collectives on one to all GPUs of this machine (two ranks share one where there is one),
+// and what the ranks say of one that is late, gone or has aborted.
 #include "comm/nccl/nccl.h"
 
 #include <gtest/gtest.h>
@@ -307,7 +307,6 @@ Ran run_ranks(int ranks, const std::string& body, int timeout_ms = 60000) {
     ran.logs.push_back(read_file(folder.path() / ("rank" + std::to_string(r) + ".log")));
   return ran;
 }
-
 
 // "" or why memory is not shared on this machine, whatever the code does.
 std::string why_not_shared() {

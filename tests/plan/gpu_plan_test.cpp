@@ -21,7 +21,7 @@ struct Measured {
   int64_t micro_batch, accumulation;
   int ranks, stage;
   bool bf16_states, fp8;
-  double step_ms;
+  double step_ms;       // 0: of two ranks on one card, which says nothing about two
   int64_t peak_bytes;   // of the ledger; 0: not noted
   double peak_gib = 0;  // where no more digits are known
 };
@@ -40,6 +40,10 @@ constexpr Measured kMeasured[] = {
     {"decoder", "qwen2.5-7b", 8, 1, 2, 3, false, false, 642.7, 0, 97.0},
     {"decoder", "qwen2.5-7b", 8, 1, 2, 3, true, false, 638.4, 0, 69.1},
     {"decoder", "qwen2.5-7b", 8, 1, 2, 3, true, true, 450.5, 0},
+    {"decoder", "qwen2.5-0.5b", 8, 1, 2, 0, false, false, 0, 16'995'088'452},
+    {"decoder", "qwen2.5-0.5b", 8, 1, 2, 1, false, false, 0, 14'030'891'844},
+    {"decoder", "qwen2.5-0.5b", 8, 1, 2, 2, false, false, 0, 13'809'130'180},
+    {"decoder", "qwen2.5-0.5b", 8, 1, 2, 3, false, false, 0, 14'303'091'396},
 };
 
 RunConfig run_of(const Measured& m) {
@@ -86,11 +90,13 @@ TEST(GpuPlan, IsTheMeasuredMemoryToTheByteAndTheStepNearly) {
       const double ledger = (memory.total() - memory.context_bytes) / (1 << 30);
       EXPECT_NEAR(ledger / m.peak_gib, 1, 0.005) << ledger;
     }
-    const double ratio = p.time.step_ns * 1e-6 / m.step_ms;
-    EXPECT_NEAR(ratio, 1, m.ranks == 1 ? 0.07 : 0.10);
-    RecordProperty(std::string(m.size) + "_" + std::to_string(m.ranks) + "_stage" +
-                       std::to_string(m.stage) + (m.fp8 ? "_fp8" : ""),
-                   std::to_string(ratio));
+    if (m.step_ms > 0) {
+      const double ratio = p.time.step_ns * 1e-6 / m.step_ms;
+      EXPECT_NEAR(ratio, 1, m.ranks == 1 ? 0.07 : 0.10);
+      RecordProperty(std::string(m.size) + "_" + std::to_string(m.ranks) + "_stage" +
+                         std::to_string(m.stage) + (m.fp8 ? "_fp8" : ""),
+                     std::to_string(ratio));
+    }
     EXPECT_TRUE(p.fits);
     // Nothing runs twice but attention's scores.
     EXPECT_LE(p.mfu, p.hfu);

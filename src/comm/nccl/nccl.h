@@ -1,4 +1,5 @@
-// Ranks as processes, one a GPU (or more, to try: RankEnvironment::ranks_per_gpu): collectives on device memory by NCCL, host messages by Gloo.
+// Ranks as processes, one a GPU (or more, to try: RankEnvironment::ranks_per_gpu): collectives on
+// device memory by NCCL, host messages by Gloo.
 #pragma once
 
 #include <chrono>

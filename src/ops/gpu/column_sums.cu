@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kColumns = 16, kRows = 16;
 constexpr int kAtOnce = 17;  // of 264 rows by 16
-constexpr int kFew = 32;    // rows
+constexpr int kFew = 32;     // rows
 constexpr int kFewThreads = 128;
 
 // Column `own` of all: the first `width` belong to one gradient, the next to the other.
@@ -61,8 +61,11 @@ __global__ void __launch_bounds__(kFewThreads) sum_few_kernel(const Wide<T>* par
   wait_for_previous();
   let_next_begin();
   if (column >= columns) return;
-  put_sum(column, width, scale * sum_rows<kFew / 2>(partial + column, 0, 1, blocks, columns),
-          first, second);
+  put_sum(column,
+          width,
+          scale * sum_rows<kFew / 2>(partial + column, 0, 1, blocks, columns),
+          first,
+          second);
 }
 
 template <typename T>
@@ -79,7 +82,8 @@ __global__ void __launch_bounds__(kColumns* kRows) sum_columns_kernel(const Wide
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kColumns + x;
   wait_for_previous();
   let_next_begin();
-  part[y][x] = column < columns ? sum_rows<kAtOnce>(partial + column, y, kRows, blocks, columns) : 0;
+  part[y][x] =
+      column < columns ? sum_rows<kAtOnce>(partial + column, y, kRows, blocks, columns) : 0;
   __syncthreads();
   if (y > 0 || column >= columns) return;
   W sum = 0;

@@ -103,17 +103,16 @@ void sort_in_one_block(const int32_t* ids,
   const int64_t pieces = static_cast<int64_t>(table.bytes() / 16);
   const bool skip = pieces > 0 && pieces % vocabulary == 0 && (vocabulary + 31) / 32 * 4 <= kBytes;
   const unsigned clearing = pieces == 0 ? 0 : blocks_for(pieces, kSortThreads, 2);
-  kernel<<<1 + clearing, kSortThreads, kBytes, stream()>>>(
-      ids,
-      static_cast<int>(count),
-      vocabulary,
-      bits,
-      keys,
-      places,
-      table.as<uint4>(),
-      pieces,
-      skip ? pieces / vocabulary : 1,
-      skip);
+  kernel<<<1 + clearing, kSortThreads, kBytes, stream()>>>(ids,
+                                                           static_cast<int>(count),
+                                                           vocabulary,
+                                                           bits,
+                                                           keys,
+                                                           places,
+                                                           table.as<uint4>(),
+                                                           pieces,
+                                                           skip ? pieces / vocabulary : 1,
+                                                           skip);
   VITRINE_GPU_LAUNCHED("embedding's sort");
 }
 

@@ -171,8 +171,8 @@ __device__ __forceinline__ void write_f32(const float (&sums)[N],
 #pragma unroll
     for (int below = 0; below < 2; ++below) {
       if (at >= args.n || row + 8 * below >= args.m) continue;
-      store(args.d_f32 + (row + 8 * below) * args.d_stride + at,
-            Vec<float, 2>{sums[4 * j + 2 * below], sums[4 * j + 2 * below + 1]});
+      *reinterpret_cast<float2*>(args.d_f32 + (row + 8 * below) * args.d_stride + at) =
+          make_float2(sums[4 * j + 2 * below], sums[4 * j + 2 * below + 1]);
     }
   }
 }
