@@ -25,33 +25,36 @@ double median(std::vector<int64_t> times) {
   return (upper + static_cast<double>(*std::max_element(times.begin(), middle))) / 2;
 }
 
-// Calls over and over for a fixed time, so that ranks that measure together stay together. The
-// median: a step's operations are disturbed like these, and their times add up. `prepare` is not
-// timed. A first call warms what calls keep.
-double typical_ns(bool quick,
-                  CacheFlush& flush,
-                  const std::function<void()>& prepare,
-                  const std::function<void()>& call) {
-  const int64_t budget = quick ? 2'000'000 : 3'000'000;
-  constexpr size_t kLeast = 2;
-  prepare();
-  call();
-  std::vector<int64_t> times;
-  const int64_t begin = now_ns();
-  while (times.size() < kLeast || now_ns() - begin < budget) {
-    prepare();
-    flush();
-    const int64_t start = now_ns();
-    call();
-    times.push_back(now_ns() - start);
-  }
-  return std::max(1.0, median(std::move(times)));
-}
+// How calls are timed: each with operands in no cache, by all ranks at the same time, as in a step;
+// what one of them does to clear its caches would slow the call of another.
+class Stopwatch {
+ public:
+  Stopwatch(bool quick, Communicator* together) : calls_(quick ? 2 : 3), together_(together) {}
 
-std::vector<MeasuredRow> measure_case(const OpCase& op_case,
-                                      DType dtype,
-                                      bool quick,
-                                      CacheFlush& flush) {
+  // The median: a step's operations are disturbed like these, and their times add up. `prepare` is
+  // not timed. A first call warms what calls keep.
+  double typical_ns(const std::function<void()>& prepare, const std::function<void()>& call) {
+    prepare();
+    call();
+    std::vector<int64_t> times;
+    for (int i = 0; i < calls_; ++i) {
+      prepare();
+      flush_();
+      if (together_) together_->barrier();
+      const int64_t start = now_ns();
+      call();
+      times.push_back(now_ns() - start);
+    }
+    return std::max(1.0, median(std::move(times)));
+  }
+
+ private:
+  const int calls_;
+  Communicator* const together_;
+  CacheFlush flush_;
+};
+
+std::vector<MeasuredRow> measure_case(const OpCase& op_case, DType dtype, Stopwatch& stopwatch) {
   OpOperands operands(op_case, dtype);
   const Backend& backend = cpu_backend();
   const OpDef& op = find_op(op_case.op);
@@ -60,7 +63,7 @@ std::vector<MeasuredRow> measure_case(const OpCase& op_case,
     const auto prepare = [&] {
       if (backward) operands.run(backend, false);  // backward may spend what it saved
     };
-    const double ns = typical_ns(quick, flush, prepare, [&] { operands.run(backend, backward); });
+    const double ns = stopwatch.typical_ns(prepare, [&] { operands.run(backend, backward); });
     rows.push_back({op.name,
                     backward,
                     op_features(op, op_case.attrs, operands.types()),
@@ -70,7 +73,7 @@ std::vector<MeasuredRow> measure_case(const OpCase& op_case,
   return rows;
 }
 
-std::vector<MeasuredRow> measure_passes(DType dtype, bool quick, CacheFlush& flush) {
+std::vector<MeasuredRow> measure_passes(DType dtype, bool quick, Stopwatch& stopwatch) {
   std::vector<MeasuredRow> rows;
   const size_t element = dtype_bytes(dtype);
   // The last is beyond caches.
@@ -89,8 +92,7 @@ std::vector<MeasuredRow> measure_passes(DType dtype, bool quick, CacheFlush& flu
     arrays.parameters = mixed ? static_cast<void*>(narrow.data()) : master.data();
     arrays.parameter_dtype = dtype;
     const auto add = [&](const char* name, double work, const std::function<void()>& pass) {
-      const double ns = typical_ns(
-          quick, flush, [] {}, pass);
+      const double ns = stopwatch.typical_ns([] {}, pass);
       rows.push_back({name, false, {std::log2(static_cast<double>(count))}, work, ns});
     };
     const auto elements = static_cast<double>(count);
@@ -121,17 +123,13 @@ OperationTimes::OperationTimes(DType dtype, bool quick, World* world)
 }
 
 void OperationTimes::round() {
-  CacheFlush flush;
+  Stopwatch stopwatch(quick_, together_.get());
   std::vector<MeasuredRow> rows;
   const auto add = [&](std::vector<MeasuredRow> more) {
     rows.insert(rows.end(), more.begin(), more.end());
   };
-  for (const OpCase& each : calibration_cases(quick_)) {
-    if (together_) together_->barrier();
-    add(measure_case(each, dtype_, quick_, flush));
-  }
-  if (together_) together_->barrier();
-  add(measure_passes(dtype_, quick_, flush));
+  for (const OpCase& each : calibration_cases(quick_)) add(measure_case(each, dtype_, stopwatch));
+  add(measure_passes(dtype_, quick_, stopwatch));
   times_.resize(rows.size());
   for (size_t i = 0; i < rows.size(); ++i) times_[i].push_back(rows[i].ns);
   if (result_.rows.empty()) result_.rows = std::move(rows);
