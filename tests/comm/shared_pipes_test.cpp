@@ -139,7 +139,7 @@ TEST(SharedPipes, RefuseAMessageOfAnotherSizeOrCall) {
   }
 }
 
-TEST(SharedPipes, AreNotMadeWhereOneDoesNotWantThem) {
+TEST(SharedPipes, AreNotMadeWhereTheyAreNotWanted) {
   setenv("VITRINE_SHARED_MEMORY", "0", 1);
   const auto ends = both_ends();
   unsetenv("VITRINE_SHARED_MEMORY");
