@@ -10,6 +10,8 @@
 #include <memory>
 
 #include "calibrate/calibrate.h"
+#include "calibrate/measure_gpus.h"
+#include "cli/calibration_text.h"
 #include "cli/commands.h"
 #include "cli/launch.h"
 #include "comm/launcher.h"
@@ -18,6 +20,7 @@
 #include "core/format.h"
 #include "core/json.h"
 #include "core/parallel.h"
+#include "gpu/gpu.h"
 
 namespace vitrine {
 namespace {
@@ -25,7 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Arguments {
-  std::string out = "profile.json", part;
+  std::string out = "profile.json", device = "cpu", part;
   int ranks = 0;
   bool quick = false, json = false;
 };
@@ -64,6 +67,15 @@ int measure_as_rank(const Arguments& a, const CommandLine& line) {
   });
 }
 
+int measure_gpu_as_rank(const Arguments& a, const CommandLine& line) {
+  return run_ranks(1, line, "", 120, "gpu", [&](World* world) {
+    if (!world) throw UsageError("--part is for the ranks that vitrine calibrate starts");
+    const MeasuredGpus part = measure_gpus(world, rank_environment(), a.quick);
+    if (world->rank() == 0) write_text_file(a.part, measured_gpus_json(part).dump());
+    return 0;
+  });
+}
+
 // Removed with what is in it when the measurement ends.
 struct TemporaryFolder {
   fs::path path = fs::temp_directory_path() / ("vitrine-calibrate-" + std::to_string(getpid()));
@@ -74,7 +86,8 @@ struct TemporaryFolder {
   }
 };
 
-MeasuredMachine measure_ranks(const Arguments& a, const CommandLine& line) {
+// What rank 0 of those started here writes.
+Json measure_ranks(const Arguments& a, const CommandLine& line) {
   const TemporaryFolder folder;
   LaunchOptions options;
   options.ranks = a.ranks;
@@ -84,7 +97,7 @@ MeasuredMachine measure_ranks(const Arguments& a, const CommandLine& line) {
   options.out_fd = options.error_fd = -1;
   const LaunchResult result = launch_ranks(options);
   if (!result.ok()) throw CommError("calibrate: " + result.summary + "\n" + result.log_tail);
-  return measured_from_json(read_json_file((folder.path / "part").string()), "measurement");
+  return read_json_file((folder.path / "part").string());
 }
 
 // Best and median rate of an operation, in 1e9 a second.
@@ -146,16 +159,49 @@ void print_collectives(const MeasuredMachine& machine) {
   }
 }
 
+int calibrate_gpus(Arguments a, const CommandLine& line, const std::string& folder) {
+  const auto gpus_here = static_cast<int>(gpu_devices().size());  // throws where there is none
+  const int most = gpus_here * rank_environment().ranks_per_gpu;
+  if (a.ranks == 0) a.ranks = gpus_here;
+  if (a.ranks > most) {
+    throw DeviceError(format("--ranks %d: one GPU each is measured, this process can see %d: fewer "
+                             "--ranks, or look at CUDA_VISIBLE_DEVICES",
+                             a.ranks,
+                             gpus_here));
+  }
+  const int64_t start = now_ns();
+  const MeasuredGpus gpus =
+      a.ranks == 1 ? measure_gpus(nullptr, rank_environment(), a.quick)
+                   : measured_gpus_from_json(measure_ranks(a, line), "measurement");
+  set_compute_threads(effective_cpus());
+  const MeasuredHost host = measure_host(folder, a.quick);
+  write_text_file(a.out, gpu_profile_text(gpus, host));
+  const double seconds = static_cast<double>(now_ns() - start) * 1e-9;
+  if (a.json) {
+    std::printf("%s\n",
+                Json{{"profile", a.out},
+                     {"seconds", seconds},
+                     {"notes", Json::array()},
+                     {"measured_gpus", measured_gpus_json(gpus)}}
+                    .dump()
+                    .c_str());
+    return 0;
+  }
+  print_gpus(gpus, host);
+  std::printf("%s written after %.1f s\n", a.out.c_str(), seconds);
+  return 0;
+}
+
 int calibrate(Arguments a, const CommandLine& line) {
-  if (!a.part.empty()) return measure_as_rank(a, line);
+  const bool gpu = a.device == "gpu";
+  if (!a.part.empty()) return gpu ? measure_gpu_as_rank(a, line) : measure_as_rank(a, line);
   if (rank_environment().size > 1) {
     throw UsageError(
         "vitrine calibrate starts its own ranks: run it once, not under a launcher (WORLD_SIZE is "
         "set)");
   }
-  const int cpus = effective_cpus();
-  if (a.ranks == 0) a.ranks = std::max(2, cpus);
-  if (a.ranks < 2)
+  if (!gpu && a.ranks == 0) a.ranks = std::max(2, effective_cpus());
+  if (!gpu && a.ranks < 2)
     throw UsageError("--ranks is at least 2: collectives are measured between ranks");
   if (fs::is_directory(a.out)) throw IoError("--out " + a.out + " is a folder: name a file in it");
   const fs::path parent = fs::absolute(fs::path(a.out)).parent_path();
@@ -163,9 +209,12 @@ int calibrate(Arguments a, const CommandLine& line) {
     throw IoError("--out " + a.out + ": the folder " + parent.string() +
                   " does not exist or cannot be written to");
   }
+  if (gpu) return calibrate_gpus(a, line, parent.string());
+  const int cpus = effective_cpus();
   const bool cuda = fs::exists("/dev/nvidiactl") || fs::exists("/proc/driver/nvidia");
   const int64_t start = now_ns();
-  MeasuredMachine machine = measure_ranks(a, line);  // before this process has threads
+  // Before this process has threads.
+  MeasuredMachine machine = measured_from_json(measure_ranks(a, line), "measurement");
   set_compute_threads(cpus);
   machine.processor = processor_name();
   machine.cpus = cpus;
@@ -180,8 +229,8 @@ int calibrate(Arguments a, const CommandLine& line) {
   write_text_file(a.out, profile_text(machine));
   const double seconds = static_cast<double>(now_ns() - start) * 1e-9;
   const char* no_gpu =
-      "this machine has an NVIDIA driver: its GPUs were not measured, "
-      "calibration of GPUs is not there yet";
+      "this machine has an NVIDIA driver: vitrine calibrate --device gpu --out gpu.json measures "
+      "its GPUs, for vitrine plan --gpus";
   if (a.json) {
     std::printf("%s\n",
                 Json{{"profile", a.out},
@@ -210,14 +259,23 @@ void add_calibrate(CLI::App& app, CommandAction& action, const CommandLine& line
   auto a = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand(
       "calibrate",
-      "Measure this machine (operations by shape, optimizer, collectives between local ranks, "
-      "disk) into a profile for vitrine plan");
+      "Measure this machine into a profile for vitrine plan: its CPU ranks (operations by shape, "
+      "optimizer, collectives, disk) or its GPUs (products, passes over memory, collectives, host "
+      "link, disk)");
   command->add_option("--out", a->out, "The profile")->capture_default_str();
-  command->add_option("--ranks", a->ranks, "Local ranks (default: one a processor, at least 2)");
-  command->add_flag("--quick", a->quick, "Fewer shapes, f32 alone");
+  command->add_option("--device", a->device, "cpu: for plan RUN.json --ranks; gpu: for plan --gpus")
+      ->check(CLI::IsMember({"cpu", "gpu"}))
+      ->capture_default_str();
+  command->add_option("--ranks",
+                      a->ranks,
+                      "Local ranks (default: one a processor, at least 2; one a GPU)");
+  command->add_flag("--quick", a->quick, "Fewer shapes, on CPU ranks f32 alone");
   command->add_flag("--json", a->json);
   command->add_option("--part", a->part)->group("");
-  command->footer("Example: vitrine calibrate --out profile.json");
+  command->footer("Examples:\n"
+      "  vitrine calibrate --out profile.json\n"
+      "  vitrine calibrate --device gpu --out gpu.json && vitrine plan run.json --gpus 8 --profile "
+      "gpu.json");
   command->callback([a, &action, &line] { action = [a, &line] { return calibrate(*a, line); }; });
 }
 

@@ -4,6 +4,7 @@
 
 namespace vitrine {
 
+GpuProbe probe_gpu(int) { throw DeviceError(why_no_gpu()); }
 ProbeReport probe_gpus() { throw DeviceError(why_no_gpu()); }
 
 }  // namespace vitrine

@@ -150,6 +150,15 @@ PeerProbe probe_pair(int from, int to) {
 
 }  // namespace
 
+GpuProbe probe_gpu(int index) {
+  const std::vector<GpuDescription> gpus = gpu_devices();
+  if (index < 0 || static_cast<size_t>(index) >= gpus.size()) {
+    throw DeviceError("there is no GPU " + std::to_string(index) + ", this process can see " +
+                      std::to_string(gpus.size()));
+  }
+  return probe_one(gpus[static_cast<size_t>(index)]);
+}
+
 ProbeReport probe_gpus() {
   const std::vector<GpuDescription> gpus = gpu_devices();
   ProbeReport report;

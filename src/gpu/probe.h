@@ -45,6 +45,9 @@ struct ProbeReport {
   std::vector<PeerProbe> peers;  // every ordered pair
 };
 
+// GPU `index` alone: what fails is noted in `failure`. Throws DeviceError where it is not there.
+GpuProbe probe_gpu(int index);
+
 // About a second a GPU and a tenth a pair. What fails on one GPU is noted in its `failure`. Throws
 // DeviceError with why_no_gpu() where there is none.
 ProbeReport probe_gpus();

@@ -162,7 +162,8 @@ void apply_profile(Cluster& cluster, const Json& fields, const std::string& wher
   if (with_card) {
     in.raw("aliases");
     in.raw("base");
-    in.raw("measured");  // read by measured.h
+    in.raw("measured");       // read by measured.h
+    in.raw("measured_gpus");  // what the constants come from, to be looked at
     if (const Json& card = in.raw("card"); card.is_string()) {
       set_card(cluster, named_card(card.get<std::string>(), in.path_of("card")));
     } else if (!card.is_null()) {

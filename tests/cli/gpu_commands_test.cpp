@@ -42,7 +42,9 @@ TEST(GpuCommands, WithoutAGpuSayWhyAndLeaveNoRun) {
         {"bench", "step", "--device", "gpu", "--ranks", "2"},
         {"bench", "recorder", "--device", "gpu"},
         {"bench", "ops", "--device", "gpu"},
-        {"bench", "ops", "--device", "gpu", "--json"}}) {
+        {"bench", "ops", "--device", "gpu", "--json"},
+        {"calibrate", "--device", "gpu"},
+        {"calibrate", "--device", "gpu", "--ranks", "2", "--json"}}) {
     SCOPED_TRACE(testing::PrintToString(line));
     const CommandResult result = run_vitrine(line, folder.path());
     EXPECT_EQ(result.code, 1);
@@ -67,6 +69,25 @@ TEST(GpuCommands, MoreRanksThanGpusAreRefusedBeforeOneStarts) {
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.error, HasSubstr(ranks + " ranks want a GPU each"));
   EXPECT_FALSE(fs::exists(folder / "runs"));
+}
+
+TEST(GpuCommands, ACalibrationIsAProfileThatPlansTakeAsItIs) {
+  if (!why_no_gpu().empty()) GTEST_SKIP() << why_no_gpu();
+  const ScratchFolder folder;
+  const CommandResult more = run_vitrine({"calibrate", "--device", "gpu", "--ranks", "1000"}, folder.path());
+  EXPECT_EQ(more.code, 1);
+  EXPECT_THAT(more.error, HasSubstr("--ranks 1000: one GPU each is measured"));
+  EXPECT_FALSE(fs::exists(folder / "profile.json"));
+  const CommandResult made = run_vitrine({"calibrate", "--device", "gpu", "--quick", "--json"}, folder.path());
+  ASSERT_EQ(made.code, 0) << made.error;
+  const Json measured = parse_json(made.out, "out")["measured_gpus"];
+  EXPECT_EQ(measured["name"], gpu_devices().front().name);
+  EXPECT_GE(measured["products"].size(), 4U);
+  EXPECT_EQ(measured["collectives"].empty(), gpu_devices().size() < 2);
+  const CommandResult plan = run_vitrine(
+      {"plan", "qwen2.5-0.5b", "--gpus", "1", "--profile", "profile.json", "--json"}, folder.path());
+  ASSERT_EQ(plan.code, 0) << plan.error;
+  EXPECT_GT(parse_json(plan.out, "out").dump().size(), 100U);
 }
 
 // Under a launcher of others each rank speaks for itself.

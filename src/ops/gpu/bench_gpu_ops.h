@@ -19,10 +19,12 @@ struct GpuOpTiming {
 
 struct GpuBenchOptions {
   int samples = 15;
-  std::string only;  // one operation, or all when empty
+  std::string only;          // one operation, or all when empty
+  bool passes_only = false;  // those that are bound by memory
+  int gpu = 0;
 };
 
-// In bf16, in lane 0 of GPU 0: Qwen2.5-1.5B at 16384 tokens, then a world model. Operands rotate
+// In bf16, in lane 0 of the GPU: Qwen2.5-1.5B at 16384 tokens, then a world model. Operands rotate
 // so that the L2 cache does not serve them. Operations without a row are left out. Throws
 // ConfigError for an unknown name in `only`, DeviceError without a GPU.
 std::vector<GpuOpTiming> bench_gpu_ops(const GpuBenchOptions& options = {});

@@ -47,8 +47,8 @@ class Arrays {
 
 }  // namespace
 
-std::vector<GpuUpdateTiming> bench_gpu_update(int samples) {
-  const auto device = make_gpu_device(0);
+std::vector<GpuUpdateTiming> bench_gpu_update(int samples, int gpu) {
+  const auto device = make_gpu_device(gpu);
   device->enter_lane(0);
   std::vector<GpuUpdateTiming> timings;
   {

@@ -15,7 +15,7 @@ struct GpuUpdateTiming {
 };
 
 // One layer of Qwen2.5-1.5B: f32 master weights, moments and gradients, bf16 parameters
-// (adamw_bf16_states: bf16 throughout), in lane 0 of GPU 0. Throws DeviceError without a GPU.
-std::vector<GpuUpdateTiming> bench_gpu_update(int samples = 15);
+// (adamw_bf16_states: bf16 throughout), in lane 0 of GPU `gpu`. Throws DeviceError without a GPU.
+std::vector<GpuUpdateTiming> bench_gpu_update(int samples = 15, int gpu = 0);
 
 }  // namespace vitrine

@@ -7,6 +7,6 @@
 namespace vitrine {
 
 std::unique_ptr<StepMath> make_gpu_step_math() { throw DeviceError(why_no_gpu()); }
-std::vector<GpuUpdateTiming> bench_gpu_update(int) { throw DeviceError(why_no_gpu()); }
+std::vector<GpuUpdateTiming> bench_gpu_update(int, int) { throw DeviceError(why_no_gpu()); }
 
 }  // namespace vitrine
