@@ -8,6 +8,7 @@
 #include <cmath>
 #include <fstream>
 
+#include "calibrate/measure_gpus.h"
 #include "core/json.h"
 #include "plan/engine_stage_memory.h"
 #include "plan/predict.h"
@@ -44,6 +45,17 @@ constexpr Measured kMeasured[] = {
     {"decoder", "qwen2.5-0.5b", 8, 1, 2, 1, false, false, 0, 14'030'891'844},
     {"decoder", "qwen2.5-0.5b", 8, 1, 2, 2, false, false, 0, 13'809'130'180},
     {"decoder", "qwen2.5-0.5b", 8, 1, 2, 3, false, false, 0, 14'303'091'396},
+};
+
+// Steps measured in the minutes after the calibration of two_h200.json, on the same cards.
+constexpr Measured kSameCall[] = {
+    {"decoder", "qwen2.5-1.5b", 16, 1, 1, 0, false, false, 274.6, 0},
+    {"decoder", "qwen2.5-7b", 8, 1, 1, 1, true, false, 599.2, 0},
+    {"decoder", "qwen2.5-7b", 8, 1, 1, 1, true, true, 428.6, 0},
+    {"decoder", "qwen2.5-0.5b", 32, 1, 1, 0, false, false, 194.3, 0},
+    {"world_model", "small", 32, 1, 1, 0, false, false, 209.9, 0},
+    {"decoder", "qwen2.5-1.5b", 16, 1, 2, 3, false, false, 283.5, 0},
+    {"decoder", "qwen2.5-7b", 8, 1, 2, 3, false, false, 626.7, 0},
 };
 
 RunConfig run_of(const Measured& m) {
@@ -101,6 +113,31 @@ TEST(GpuPlan, IsTheMeasuredMemoryToTheByteAndTheStepNearly) {
     // Nothing runs twice but attention's scores.
     EXPECT_LE(p.mfu, p.hfu);
     EXPECT_GT(p.mfu, 0.9 * p.hfu);
+  }
+}
+
+// The constants that `vitrine calibrate --device gpu` found, to which no step is fitted, also where
+// nobody knows the card, so that its peaks too are the measured ones.
+TEST(GpuPlan, FromACalibrationIsNearTheStepsOfTheSameCards) {
+  MeasuredGpus gpus =
+      measured_gpus_from_json(read_json_file("tests/plan/data/two_h200.json"), "two_h200.json");
+  const MeasuredHost host{"a processor", 32, 256e9, 112e9, {1.64e9, 1.65e9}};
+  for (const char* name : {"NVIDIA H200", "Acme X1"}) {
+    gpus.name = name;
+    const std::string profile = testing::TempDir() + "/gpu_plan_profile.json";
+    write_text_file(profile, gpu_profile_text(gpus, host));
+    for (const Measured& m : kSameCall) {
+      SCOPED_TRACE(std::string(name) + ", " + m.size + ", " + std::to_string(m.ranks) +
+                   " ranks, stage " + std::to_string(m.stage) + (m.fp8 ? ", fp8" : ""));
+      const RunConfig config = run_of(m);
+      Cluster cluster = make_cluster(std::to_string(m.ranks), profile);
+      choose_stack(cluster, "vitrine");
+      const std::string path = testing::TempDir() + "/gpu_plan_run.json";
+      std::ofstream(path) << config.model;
+      Planner planner(model_shape(path), cluster);
+      const double ratio = planner.predict(strategy_of_run(config)).time.step_ns * 1e-6 / m.step_ms;
+      EXPECT_NEAR(ratio, 1, 0.08);
+    }
   }
 }
 
