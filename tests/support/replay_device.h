@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/philox.h"
 #include "ops/op.h"
 #include "support/forwarding_device.h"
 
@@ -21,6 +22,9 @@ inline thread_local Recording* recording = nullptr;  // of the calling thread's 
 
 class ReplayDevice : public ForwardingDevice {
  public:
+  // Each size of blocks begins a step in one of two orders.
+  bool restless = false;
+
   ~ReplayDevice() override {
     for (auto& [size, blocks] : free_) {
       for (void* block : blocks) ForwardingDevice::release(block, size);
@@ -42,7 +46,11 @@ class ReplayDevice : public ForwardingDevice {
   }
   void order_free_blocks() override {
     const std::lock_guard lock(mutex_);
-    for (auto& [size, blocks] : free_) std::sort(blocks.begin(), blocks.end(), std::greater<>());
+    ++orders_;
+    for (auto& [size, blocks] : free_) {
+      std::sort(blocks.begin(), blocks.end(), std::greater<>());
+      if (restless && Philox(size, orders_).below(2, 0) == 1) std::ranges::reverse(blocks);
+    }
   }
   void zero(void* to, size_t bytes) override {
     if (!recording) return ForwardingDevice::zero(to, bytes);
@@ -84,6 +92,7 @@ class ReplayDevice : public ForwardingDevice {
   }
 
   std::mutex mutex_;
+  uint64_t orders_ = 0;
   std::map<size_t, std::vector<void*>> free_;
 };
 
