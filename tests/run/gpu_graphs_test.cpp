@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <bit>
 #include <iostream>
 
 #include "core/error.h"
@@ -46,7 +46,8 @@ void expect_same(const Trained& issued, const Trained& replayed) {
     ASSERT_EQ(values.size(), other.size()) << name;
     size_t differ = 0, first = 0;
     for (size_t i = values.size(); i > 0; --i) {
-      if (std::memcmp(&values[i - 1], &other[i - 1], sizeof(float)) == 0) continue;
+      const auto bits = [](float value) { return std::bit_cast<uint32_t>(value); };
+      if (bits(values[i - 1]) == bits(other[i - 1])) continue;
       ++differ;
       first = i - 1;
     }
@@ -93,7 +94,8 @@ class GpuGraphsOf : public GpuGraphs,
 // Accumulation of two: gradients are written by one micro-batch, and added to by the next. In f16
 // the scale is lowered by overflows at first.
 TEST_P(GpuGraphsOf, GiveTheBitsOfIssuing) {
-  auto [subject, way] = GetParam();
+  Subject subject = std::get<0>(GetParam());
+  const Way way = std::get<1>(GetParam());
   subject.fp8 = way.fp8;
   Strategy strategy = strategy_of(way.dtype);
   strategy.recompute = way.recompute;
@@ -117,7 +119,9 @@ TEST_P(GpuGraphsOf, GiveTheBitsOfIssuing) {
   };
   GraphCounts off, on, measured;
   int64_t last = 0;
-  const auto [issued, actions] = train(Graphs::kOff, off, last);
+  const std::pair<Trained, int64_t> reference = train(Graphs::kOff, off, last);
+  const Trained& issued = reference.first;
+  const int64_t actions = reference.second;
   EXPECT_EQ(off.replayed + off.issued, 0);
   {
     SCOPED_TRACE("all that can be");

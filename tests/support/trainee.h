@@ -29,7 +29,7 @@ struct Subject {
 
 inline void PrintTo(const Subject& subject, std::ostream* out) { *out << subject.name; }
 
-inline const Subject kSubjects[] = {
+inline constexpr Subject kSubjects[] = {
     {"Decoder",
      R"({"family": "decoder", "size": "tiny", "vocab": 512, "layers": 2, "kv_heads": 2,
          "qkv_bias": true, "sequence_length": 64, "loss_chunk_rows": 50})",
