@@ -18,6 +18,7 @@ struct Case {
   int64_t accumulation;
   bool recompute, tied;
   bool restless = false;  // blocks move between steps, each size by itself
+  bool ahead = false;     // batches come a step early
 };
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
@@ -38,6 +39,7 @@ Outcome train(const Case& c, Graphs graphs) {
     options.execution = cpu_execution();
     const auto device = std::make_shared<ReplayDevice>();
     device->restless = c.restless;
+    device->apart = c.ahead;
     options.execution.device = device;
     options.execution.backend = &replay_backend();
     options.execution.graphs = graphs;
@@ -52,7 +54,13 @@ Outcome train(const Case& c, Graphs graphs) {
         if (rank == 0) outcome.evaluated.push_back(loss);
       }
       const int64_t before = engine->graph_counts().replayed;
-      const double loss = toy_step(*engine).output.loss;
+      OwnedBatch batch;
+      const auto batch_of = [&](int micro) -> BatchViews {
+        const bool next = micro == c.accumulation;
+        batch = toy_samples(options.strategy, step + (next ? 1 : 0), next ? 0 : micro, rank);
+        return batch.views;
+      };
+      const double loss = engine->train_step(batch_of, 0, 0, 0, c.ahead).output.loss;
       if (rank != 0) continue;
       outcome.losses.push_back(loss);
       outcome.replayed_at_end = engine->graph_counts().replayed - before;
@@ -96,6 +104,7 @@ INSTANTIATE_TEST_SUITE_P(Cases,
                                            Case{"TwoRanksStage1", 2, 1, 2, false, true},
                                            Case{"TwoRanksStage2", 2, 2, 2, false, false},
                                            Case{"TwoRanksStage3", 2, 3, 2, true, true},
+                                           Case{"Ahead", 1, 0, 2, false, true, false, true},
                                            Case{"Restless", 1, 0, 2, false, true, true},
                                            Case{"RestlessRecomputed", 1, 0, 1, true, false, true},
                                            Case{"RestlessStage3", 2, 3, 2, false, false, true}),

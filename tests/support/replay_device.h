@@ -24,31 +24,35 @@ class ReplayDevice : public ForwardingDevice {
  public:
   // Each size of blocks begins a step in one of two orders.
   bool restless = false;
+  // A device beside the host, to which batches come ahead.
+  bool apart = false;
 
   ~ReplayDevice() override {
     for (auto& [size, blocks] : free_) {
-      for (void* block : blocks) ForwardingDevice::release(block, size);
+      for (const Freed& freed : blocks) ForwardingDevice::release(freed.block, size);
     }
   }
-  // As a GPU's: what this size freed last, from a known beginning.
+  bool is_host() const override { return !apart; }
+  void enter_lane(int lane) override { lane_ = lane; }
+  // As a GPU's: what this lane freed last of that size, else what others freed first.
   void* allocate(size_t bytes) override {
     not_recorded();
     {
       const std::lock_guard lock(mutex_);
       auto& blocks = free_[bytes];
-      if (!blocks.empty()) return take_last(blocks);
+      if (!blocks.empty()) return take(blocks);
     }
     return ForwardingDevice::allocate(bytes);
   }
   void release(void* block, size_t bytes) noexcept override {
     const std::lock_guard lock(mutex_);
-    free_[bytes].push_back(block);
+    free_[bytes].push_back({block, lane_});
   }
   void order_free_blocks() override {
     const std::lock_guard lock(mutex_);
     ++orders_;
     for (auto& [size, blocks] : free_) {
-      std::sort(blocks.begin(), blocks.end(), std::greater<>());
+      std::ranges::sort(blocks, std::greater<>(), &Freed::block);
       if (restless && Philox(size, orders_).below(2, 0) == 1) std::ranges::reverse(blocks);
     }
   }
@@ -85,15 +89,23 @@ class ReplayDevice : public ForwardingDevice {
   static void not_recorded() {
     if (recording) throw DeviceError("not while work is recorded");
   }
-  static void* take_last(std::vector<void*>& blocks) {
-    void* block = blocks.back();
-    blocks.pop_back();
+  struct Freed {
+    void* block;
+    int lane;
+  };
+  static void* take(std::vector<Freed>& blocks) {
+    const auto own = std::find_if(
+        blocks.rbegin(), blocks.rend(), [](const Freed& freed) { return freed.lane == lane_; });
+    const auto it = own == blocks.rend() ? blocks.begin() : std::prev(own.base());
+    void* block = it->block;
+    blocks.erase(it);
     return block;
   }
 
   std::mutex mutex_;
+  static inline thread_local int lane_ = 0;
   uint64_t orders_ = 0;
-  std::map<size_t, std::vector<void*>> free_;
+  std::map<size_t, std::vector<Freed>> free_;
 };
 
 // --- a backend whose operations are noted where the thread records
