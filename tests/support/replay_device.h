@@ -33,7 +33,7 @@ class ReplayDevice : public ForwardingDevice {
     }
   }
   bool is_host() const override { return !apart; }
-  void enter_lane(int lane) override { lane_ = lane; }
+  void enter_lane(int lane) override { lane_of_thread = lane; }
   // As a GPU's: what this lane freed last of that size, else what others freed first.
   void* allocate(size_t bytes) override {
     not_recorded();
@@ -46,7 +46,7 @@ class ReplayDevice : public ForwardingDevice {
   }
   void release(void* block, size_t bytes) noexcept override {
     const std::lock_guard lock(mutex_);
-    free_[bytes].push_back({block, lane_});
+    free_[bytes].push_back({block, lane_of_thread});
   }
   void order_free_blocks() override {
     const std::lock_guard lock(mutex_);
@@ -94,8 +94,9 @@ class ReplayDevice : public ForwardingDevice {
     int lane;
   };
   static void* take(std::vector<Freed>& blocks) {
-    const auto own = std::find_if(
-        blocks.rbegin(), blocks.rend(), [](const Freed& freed) { return freed.lane == lane_; });
+    const auto own = std::find_if(blocks.rbegin(), blocks.rend(), [](const Freed& freed) {
+      return freed.lane == lane_of_thread;
+    });
     const auto it = own == blocks.rend() ? blocks.begin() : std::prev(own.base());
     void* block = it->block;
     blocks.erase(it);
@@ -103,7 +104,7 @@ class ReplayDevice : public ForwardingDevice {
   }
 
   std::mutex mutex_;
-  static inline thread_local int lane_ = 0;
+  static inline thread_local int lane_of_thread = 0;
   uint64_t orders_ = 0;
   std::map<size_t, std::vector<Freed>> free_;
 };
