@@ -58,6 +58,7 @@ struct Bench {
     EngineOptions engine_options;
     if (options.device == "gpu") {
       engine_options.execution = gpu_execution(rank_environment().gpu());
+      engine_options.execution.graphs = graphs_from_name(options.graphs);
     }
     Strategy& strategy = engine_options.strategy;
     strategy.micro_batch = micro_batch;
@@ -104,6 +105,17 @@ double median(std::vector<double> values) { return quantile_between(std::move(va
 namespace {
 
 constexpr int kRecordedSteps = 3;
+
+// How many block actions of all steps were issued one operation at a time, and how many as graphs.
+Json graphs_json(const BenchOptions& options, const GraphCounts& counts) {
+  Json json{{"mode", options.graphs},
+            {"replayed", counts.replayed},
+            {"issued", counts.issued},
+            {"recorded", counts.recorded},
+            {"refused", counts.refused}};
+  if (counts.refused > 0) json["why_refused"] = counts.why_refused;
+  return json;
+}
 
 // Of several ranks, rank r's file gets ".rank<r>" before its ending. What is returned sets the
 // recorded steps by the device's own clock against the sum of their breakdown.
@@ -152,6 +164,7 @@ int bench_rank(const BenchOptions& options, World* world) {
     ms.push_back(taken);
     device_ms.push_back(static_cast<double>(report.output.device_ns) * 1e-6);
   }
+  const GraphCounts counts = bench.engine->graph_counts();
   Json recorded;
   if (!options.trace.empty()) recorded = record_steps(bench, recorder, options.trace, world);
   if (world && world->rank() != 0) return 0;
@@ -182,6 +195,7 @@ int bench_rank(const BenchOptions& options, World* world) {
   if (!bench.engine->ledger().device().is_host()) {
     json["median_device_ms"] = median(device_ms);
     json["copy_engines"] = bench.engine->copy_engines();
+    json["graphs"] = graphs_json(options, counts);
     if (!recorded.is_null()) json["recorded"] = recorded;
   }
   if (options.json) {
@@ -199,6 +213,11 @@ int bench_rank(const BenchOptions& options, World* world) {
         least,
         bench.units / middle * 1e3,
         format_bytes(static_cast<double>(bench.engine->ledger().peak())).c_str());
+    if (counts.replayed + counts.issued > 0) {
+      std::printf("block actions of all steps: %lld replayed as graphs, %lld issued\n",
+                  static_cast<long long>(counts.replayed),
+                  static_cast<long long>(counts.issued));
+    }
   }
   return 0;
 }

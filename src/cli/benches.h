@@ -19,6 +19,7 @@ struct BenchOptions {
   int64_t prefetch = 500'000'000;                             // stage3_prefetch_bucket_size
   int ranks = 1, warmup = 3;
   bool recompute = false, fp8 = false;
+  std::string graphs = "auto";
   std::string trace;  // "" or a file: three more steps, recorded
   bool json = false;
 };

@@ -85,6 +85,12 @@ void add_bench(CLI::App& app, CommandAction& action, const CommandLine& line) {
   command->add_option("--loss-chunk-rows", a->options.loss_chunk_rows, "Of step, for decoders");
   command->add_flag("--fp8", a->options.fp8, "Of step: 8-bit products in the body, with bf16");
   command->add_flag("--recompute", a->options.recompute, "Of step: full recomputation");
+  command
+      ->add_option("--graphs",
+                   a->options.graphs,
+                   "Of step, on a GPU: replay blocks as CUDA graphs: off, auto (where it pays), on")
+      ->check(CLI::IsMember({"off", "auto", "on"}))
+      ->capture_default_str();
   command->add_option("--trace", a->options.trace, "Of step: file for three more, recorded steps");
   command->add_option("--op", a->op, "Of ops: only this operation");
   command->add_option("--device", a->options.device, "Of ops and step: cpu or gpu")

@@ -36,6 +36,7 @@ Json train_json(const TrainConfig& train) {
   json["device"] = train.device;
   json["tf32"] = train.tf32;
   json["deterministic"] = train.deterministic;
+  json["graphs"] = train.graphs;
   json["seed"] = train.seed;
   json["log_every"] = train.log_every;
   json["eval_every"] = train.eval_every;

@@ -48,7 +48,8 @@ struct TrainConfig {
   double seconds = 0;          // time budget
   std::string device = "cpu";  // or "gpu": one a rank
   bool tf32 = false;  // on GPUs: f32 products with 10 bits of mantissa, eight times as fast
-  bool deterministic = false;  // on GPUs: the same bits in every run, at some cost
+  bool deterministic = false;   // on GPUs: the same bits in every run, at some cost
+  std::string graphs = "auto";  // on GPUs: replay blocks as graphs where it pays; or "off", "on"
   uint64_t seed = 0;
   int64_t log_every = 10, eval_every = 0, eval_batches = 8;
   double timeout_seconds = 300;  // a collective that takes longer ends the run

@@ -142,6 +142,7 @@ TrainConfig read_train(const Json& section, const DeepSpeedSettings& settings) {
   }
   train.tf32 = in.boolean("tf32", train.tf32);
   train.deterministic = in.boolean("deterministic", train.deterministic);
+  train.graphs = in.choice("graphs", train.graphs, {"auto", "off", "on"});
   train.seed = static_cast<uint64_t>(in.integer("seed", 0, 0, INT64_MAX));
   const bool own_schedule = read_schedule(in, train.schedule);
   if (settings.schedule && own_schedule) {

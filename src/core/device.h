@@ -3,12 +3,21 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "core/dtype.h"
 
 namespace vitrine {
+
+// Work of one lane that was recorded, and can be issued again as it was, on the same memory.
+class RecordedWork {
+ public:
+  virtual ~RecordedWork() = default;
+  // In the calling thread's lane, which must be the one it was recorded in.
+  virtual void issue() = 0;
+};
 
 // Work is issued by threads into lanes and done in order within a lane; the host does it at once, a
 // GPU later. Marks order lanes among each other: mark(i) names the point reached by the calling
@@ -63,6 +72,21 @@ class Device {
   // Nanoseconds that the compute lane waited since the last call; known after synchronize(). 0 on
   // the host, which waits in its callers.
   virtual int64_t take_waited_ns() { return 0; }
+  // Runs issue() once, and keeps what it issues in the calling thread's lane instead of doing it.
+  // Null, with the reason in `why`, where that can't be: nothing was done then, and the lane is as
+  // it was. Only work on the device's memory can be kept: what asks for memory, copies from or to
+  // the host, marks or waits is such a reason, as is anything that issue() throws.
+  virtual std::unique_ptr<RecordedWork> record_work(const std::function<void()>& /*issue*/,
+                                                    std::string& why) {
+    why = "this device records no work";
+    return {};
+  }
+  // Where the scratch of operations in the calling thread's lane lies now: recorded work holds the
+  // address.
+  virtual const void* lane_scratch() const { return nullptr; }
+  // From now on it follows only from which blocks are free what allocate() gives: a step that asks
+  // as the one before gets the same addresses.
+  virtual void order_free_blocks() {}
   // What was issued so far in the calling thread's lane is done.
   virtual void synchronize_lane() = 0;
   // Everything issued so far in every lane is done.

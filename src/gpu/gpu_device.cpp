@@ -13,6 +13,7 @@
 #include "gpu/device_kernels.h"
 #include "gpu/fault.h"
 #include "gpu/gpu.h"
+#include "gpu/record_graph.h"
 #include "gpu/runtime.h"
 
 namespace vitrine {
@@ -32,6 +33,7 @@ class GpuDevice : public Device {
     gpu::use_stream(index, streams_[0].get());
   }
   ~GpuDevice() override {
+    const std::lock_guard nobody_records(gpu::recording_mutex());
     cudaSetDevice(index_);
     cudaDeviceSynchronize();
     for (auto& [size, blocks] : free_) {
@@ -45,6 +47,7 @@ class GpuDevice : public Device {
   bool is_host() const override { return false; }
 
   void* allocate(size_t bytes) override {
+    gpu::not_recorded("memory that is asked for");
     const size_t size = rounded(bytes);
     const cudaStream_t stream = gpu::stream();
     {
@@ -71,6 +74,11 @@ class GpuDevice : public Device {
 
   void release(void* block, size_t bytes) noexcept override {
     try {
+      if (gpu::spoil_recording("memory that is given back")) {
+        const std::lock_guard lock(mutex_);
+        released_late_.emplace_back(block, bytes);
+        return;
+      }
       const std::lock_guard lock(mutex_);
       Freed freed{block, gpu::stream(), new_event()};
       VITRINE_GPU_CHECK(cudaEventRecord(freed.event.get(), freed.stream));
@@ -90,6 +98,7 @@ class GpuDevice : public Device {
     VITRINE_GPU_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, gpu::stream()));
   }
   void upload(void* to, const void* host, size_t bytes) override {
+    gpu::not_recorded("a copy from the host");
     if (bytes < kStagedBytes) {  // pageable memory is staged by the driver before the call returns
       VITRINE_GPU_CHECK(cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, gpu::stream()));
       return;
@@ -112,6 +121,7 @@ class GpuDevice : public Device {
     }
   }
   void download(void* host, const void* from, size_t bytes) override {
+    gpu::not_recorded("a copy to the host");
     VITRINE_GPU_CHECK(cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, gpu::stream()));
     VITRINE_GPU_CHECK(cudaStreamSynchronize(gpu::stream()));
   }
@@ -124,15 +134,18 @@ class GpuDevice : public Device {
 
   void enter_lane(int lane) override { gpu::use_stream(index_, streams_[lane_index(lane)].get()); }
   void mark(int index) override {
+    gpu::not_recorded("a mark");
     VITRINE_GPU_CHECK(cudaEventRecord(mark_event(index), gpu::stream()));
   }
   void wait(int index) override {
+    gpu::not_recorded("a wait for another lane");
     const bool compute = gpu::stream() == streams_[0].get();
     if (compute) waiting_begins();
     VITRINE_GPU_CHECK(cudaStreamWaitEvent(gpu::stream(), mark_event(index), 0));
     if (compute) waiting_ends();
   }
   std::shared_ptr<void> point() override {
+    gpu::not_recorded("a mark");
     const auto give_back = [this](Event* done) {
       const std::lock_guard lock(mutex_);
       events_.push_back(std::move(*done));
@@ -144,6 +157,7 @@ class GpuDevice : public Device {
   }
   void after(const std::shared_ptr<void>& point) override {
     if (!point) return;
+    gpu::not_recorded("a wait for another lane");
     const auto* event = static_cast<const Event*>(point.get());
     VITRINE_GPU_CHECK(cudaStreamWaitEvent(gpu::stream(), event->get(), 0));
   }
@@ -158,6 +172,7 @@ class GpuDevice : public Device {
     return true;
   }
   std::shared_ptr<void> timed_point() override {
+    gpu::not_recorded("a mark");
     auto event = std::make_shared<Event>(Event::make(/*timed=*/true));
     VITRINE_GPU_CHECK(cudaEventRecord(event->get(), gpu::stream()));
     return event;
@@ -181,11 +196,36 @@ class GpuDevice : public Device {
     stamps_used_ = 0;
     return static_cast<int64_t>(sum);
   }
+  std::unique_ptr<RecordedWork> record_work(const std::function<void()>& issue,
+                                            std::string& why) override {
+    std::unique_ptr<RecordedWork> work = gpu::record_graph(issue, why);
+    std::vector<std::pair<void*, size_t>> late;
+    {
+      const std::lock_guard lock(mutex_);
+      late.swap(released_late_);
+    }
+    for (const auto& [block, bytes] : late) release(block, bytes);
+    return work;
+  }
+  const void* lane_scratch() const override { return gpu::workspace_now(); }
+  // Within a lane the block that was freed last is taken first, as its lines may still be in the
+  // cache; this sets what that begins from.
+  void order_free_blocks() override {
+    const std::lock_guard lock(mutex_);
+    const auto higher = [](const Freed& a, const Freed& b) { return a.block > b.block; };
+    for (auto& [size, blocks] : free_) {
+      if (!std::is_sorted(blocks.begin(), blocks.end(), higher)) {
+        std::sort(blocks.begin(), blocks.end(), higher);
+      }
+    }
+  }
   void synchronize_lane() override {
+    gpu::not_recorded("a wait for the device");
     VITRINE_GPU_CHECK(cudaStreamSynchronize(gpu::stream()));
     gpu::check_faults();
   }
   void synchronize() override {
+    gpu::not_recorded("a wait for the device");
     for (const Stream& stream : streams_) VITRINE_GPU_CHECK(cudaStreamSynchronize(stream.get()));
     gpu::check_faults();
   }
@@ -248,6 +288,7 @@ class GpuDevice : public Device {
 
   // Begin and end of a wait, in turn; by the compute lane's thread alone.
   void stamp() {
+    gpu::not_recorded("a mark");
     if (stamps_used_ == stamps_.size()) stamps_.push_back(Event::make(/*timed=*/true));
     VITRINE_GPU_CHECK(cudaEventRecord(stamps_[stamps_used_++].get(), gpu::stream()));
   }
@@ -264,6 +305,7 @@ class GpuDevice : public Device {
   }
 
   void drop_cache() {
+    const std::lock_guard nobody_records(gpu::recording_mutex());
     VITRINE_GPU_CHECK(cudaDeviceSynchronize());
     const std::lock_guard lock(mutex_);
     for (auto& [size, blocks] : free_) {
@@ -281,6 +323,7 @@ class GpuDevice : public Device {
   mutable std::mutex mutex_;
   std::map<size_t, std::deque<Freed>> free_;
   std::vector<Event> events_;
+  std::vector<std::pair<void*, size_t>> released_late_;  // while work was recorded
   std::deque<Event> marks_, stamps_;
   std::mutex staging_mutex_;
   std::array<Stage, 4> stages_;

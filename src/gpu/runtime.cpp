@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "gpu/issued.h"
+#include "gpu/record_graph.h"
 
 namespace vitrine::gpu {
 namespace {
@@ -133,6 +134,14 @@ void* workspace(size_t bytes) {
   VITRINE_GPU_CHECK(cudaMalloc(&own.data, size));
   own.bytes = size;
   return own.data;
+}
+
+const void* workspace_now() {
+  int device = 0;
+  VITRINE_GPU_CHECK(cudaGetDevice(&device));
+  const std::lock_guard lock(workspaces_mutex);
+  const auto own = workspaces().find({device, current.stream});
+  return own == workspaces().end() ? nullptr : own->second.data;
 }
 
 size_t workspace_bytes() {

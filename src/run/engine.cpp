@@ -174,6 +174,16 @@ const Schedule& Engine::schedule(int variant) const {
   return variants_.at(static_cast<size_t>(variant))->schedule;
 }
 
+GraphCounts Engine::graph_counts() const {
+  GraphCounts all;
+  for (const auto& variant : variants_) {
+    for (const auto* runner : {&variant->train, &variant->eval}) {
+      if (*runner) all += (*runner)->graph_counts();
+    }
+  }
+  return all;
+}
+
 StepInput Engine::make_input(double progress) {
   StepInput input;
   input.step = steps_done_;

@@ -105,6 +105,8 @@ class Engine {
   MemoryLedger& ledger() { return ledger_; }
   // Whether gathers and reductions go by the GPUs' copy engines.
   bool copy_engines() const { return comms_->shares(); }
+  // Blocks that were replayed as graphs, of all variants, evaluation included.
+  GraphCounts graph_counts() const;
   MemoryLedger& host_ledger() { return ledger_.device().is_host() ? ledger_ : host_ledger_; }
   LaneCommunicators& communicators() { return *comms_; }
 

@@ -8,7 +8,8 @@ namespace vitrine {
 Execution cpu_execution() {
   return {std::shared_ptr<Device>(&host_device(), [](Device*) {}),
           &cpu_backend(),
-          make_host_step_math()};
+          make_host_step_math(),
+          Graphs::kOff};
 }
 
 Execution gpu_execution(int index) {

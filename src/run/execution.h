@@ -6,6 +6,7 @@
 #include "core/device.h"
 #include "ops/op.h"
 #include "optim/step_math.h"
+#include "run/graph_cache.h"
 
 namespace vitrine {
 
@@ -13,6 +14,7 @@ struct Execution {
   std::shared_ptr<Device> device;
   const Backend* backend = nullptr;
   std::shared_ptr<StepMath> math;
+  Graphs graphs = Graphs::kAuto;  // of a GPU
 };
 
 // The CPU's fast rows.

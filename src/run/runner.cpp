@@ -34,6 +34,7 @@ Runner::Runner(const Graph& graph,
                     MemoryCategory::kWorkspace,
                     "tape scratch",
                     static_cast<size_t>(scratch_bytes(graph, schedule.blocks, training)));
+  make_graphs();
   done_.assign(schedule.actions.size(), 0);
   compute_lane_ = recorder ? recorder->lane(lane_name(LaneId::kCompute)) : -1;
   for (int i = 0; i < static_cast<int>(schedule.actions.size()); ++i) {
@@ -183,6 +184,10 @@ void Runner::wait_for(const Action& action) {
 void Runner::begin(const StepInput& input) {
   execution_.device->enter_lane(static_cast<int>(LaneId::kCompute));
   activations_.clear();
+  if (graphs_) {
+    graphs_->begin_step();
+    execution_.device->order_free_blocks();
+  }
   input_ = input;
   output_ = {};
   begin_ns_ = now_ns();

@@ -16,6 +16,7 @@
 #include "run/activations.h"
 #include "run/collectives.h"
 #include "run/execution.h"
+#include "run/graph_cache.h"
 #include "run/shard_store.h"
 #include "schedule/action.h"
 #include "timeline/recorder.h"
@@ -93,6 +94,8 @@ class Runner {
   // scale; 0 on pipeline stages that hold no loss.
   // Waits for the device.
   double local_loss();
+  // What was replayed so far; zeros where nothing may be.
+  GraphCounts graph_counts() const { return graphs_ ? graphs_->counts() : GraphCounts{}; }
 
  private:
   struct LaneThread {
@@ -134,6 +137,11 @@ class Runner {
                   std::vector<TensorView>& inputs,
                   std::vector<TensorView>& outputs,
                   std::vector<TensorView>& parameters);
+  void make_graphs();
+  // A block's operations on `bindings`, one by one or as a graph.
+  void issue(const Action& action,
+             const TapeBindings& bindings,
+             const std::function<void()>& operations);
   void record(const Action& action, SpanKind kind, StringId name, int32_t lane, int64_t start_ns);
   void record_collective(const Action& action,
                          SpanKind kind,
@@ -159,6 +167,7 @@ class Runner {
   bool training_;
   Activations activations_;
   Buffer scratch_;
+  std::unique_ptr<GraphCache> graphs_;  // null: everything is issued operation by operation
   std::unique_ptr<Names> names_;
 
   std::mutex mutex_;

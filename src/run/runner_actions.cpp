@@ -154,7 +154,9 @@ void Runner::run_forward(const Action& action, int32_t lane) {
   bindings.device = execution_.device.get();
   bindings.forward_only = !keep;
   Operations operations(*this, action, lane);
-  block.tape->forward(*execution_.backend, bindings, operations.wanted());
+  issue(action, bindings, [&] {
+    block.tape->forward(*execution_.backend, bindings, operations.wanted());
+  });
   sample_memory();
   if (!keep) activations_.free_saved(action.block, micro);
   for (const int e : block.outputs) {
@@ -206,15 +208,16 @@ void Runner::run_backward(const Action& action, int32_t lane) {
   bindings.device = execution_.device.get();
   Operations operations(*this, action, lane);
   OpObserver* observed = operations.wanted();
-  if (strategy_.recompute) {
-    const int64_t again = now_ns();
-    bindings.saved = activations_.allocate_saved(action.block, micro);
-    tape.recompute(*execution_.backend, bindings, observed);
-    record(action, SpanKind::kRecompute, names_->action(action), lane, again);
-  } else {
-    bindings.saved = activations_.saved(action.block, micro);
-  }
-  tape.backward(*execution_.backend, bindings, observed);
+  bindings.saved = strategy_.recompute ? activations_.allocate_saved(action.block, micro)
+                                       : activations_.saved(action.block, micro);
+  issue(action, bindings, [&] {
+    if (strategy_.recompute) {
+      const int64_t again = now_ns();
+      tape.recompute(*execution_.backend, bindings, observed);
+      record(action, SpanKind::kRecompute, names_->action(action), lane, again);
+    }
+    tape.backward(*execution_.backend, bindings, observed);
+  });
   sample_memory();
   activations_.free_saved(action.block, micro);
   for (size_t port = 0; port < block.outputs.size(); ++port) {

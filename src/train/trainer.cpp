@@ -31,6 +31,7 @@ EngineOptions engine_options(const RunConfig& config) {
     gpu::set_deterministic(config.train.deterministic);
     gpu::set_tf32(config.train.tf32);
     options.execution = gpu_execution(rank_environment().gpu());
+    options.execution.graphs = graphs_from_name(config.train.graphs);
   }
   options.strategy = config.strategy;
   options.optimizer = config.optimizer;

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <set>
 
+#include "support/forwarding_device.h"
 #include "support/toy_models.h"
 #include "support/train_harness.h"
 
@@ -17,30 +18,12 @@ thread_local int lane_of_thread = 0;
 thread_local int works_open = 0;
 
 // The host, with marks and points kept as a GPU would.
-class NotingDevice : public Device {
+class NotingDevice : public ForwardingDevice {
  public:
-  const std::string& name() const override { return host_.name(); }
-  bool is_host() const override { return true; }
-  void* allocate(size_t bytes) override { return host_.allocate(bytes); }
-  void release(void* block, size_t bytes) noexcept override { host_.release(block, bytes); }
-  size_t reserved_bytes() const override { return host_.reserved_bytes(); }
-  void zero(void* to, size_t bytes) override { host_.zero(to, bytes); }
-  void copy(void* to, const void* from, size_t bytes) override { host_.copy(to, from, bytes); }
-  void upload(void* to, const void* host, size_t bytes) override { host_.upload(to, host, bytes); }
-  void download(void* host, const void* from, size_t bytes) override {
-    host_.download(host, from, bytes);
-  }
-  void convert(DType to, void* destination, DType from, const void* source, int64_t n) override {
-    host_.convert(to, destination, from, source, n);
-  }
-  void add(DType dtype, void* sum, const void* term, int64_t count) override {
-    host_.add(dtype, sum, term, count);
-  }
   void enter_lane(int lane) override {
     lane_of_thread = lane;
-    host_.enter_lane(lane);
+    ForwardingDevice::enter_lane(lane);
   }
-  void mark(int) override {}
   void wait(int) override {
     const std::lock_guard lock(mutex_);
     (works_open > 0 ? waits_in_work : waits_outside)++;
@@ -59,14 +42,11 @@ class NotingDevice : public Device {
       ++awaited;
     }
   }
-  void synchronize_lane() override {}
-  void synchronize() override {}
 
   std::set<int*> published;  // points of publishing that nobody waited for so far
   int waits_in_work = 0, waits_outside = 0, awaited = 0;
 
  private:
-  Device& host_ = host_device();
   std::mutex mutex_;
   std::vector<std::shared_ptr<int>> kept_;
 };

@@ -63,6 +63,20 @@
 #define cudaStreamBeginCapture musaStreamBeginCapture
 #define cudaStreamEndCapture musaStreamEndCapture
 #define cudaStreamCaptureModeRelaxed musaStreamCaptureModeRelaxed
+#define cudaStreamCaptureModeThreadLocal musaStreamCaptureModeThreadLocal
+#define cudaGraphNode_t musaGraphNode_t
+#define cudaGraphNodeType musaGraphNodeType
+#define cudaGraphNodeTypeEmpty musaGraphNodeTypeEmpty
+#define cudaGraphNodeTypeKernel musaGraphNodeTypeKernel
+#define cudaGraphNodeTypeMemcpy musaGraphNodeTypeMemcpy
+#define cudaGraphNodeTypeMemset musaGraphNodeTypeMemset
+#define cudaGraphGetNodes musaGraphGetNodes
+#define cudaGraphNodeGetType musaGraphNodeGetType
+#define cudaGraphMemcpyNodeGetParams musaGraphMemcpyNodeGetParams
+#define cudaMemcpy3DParms musaMemcpy3DParms
+#define cudaPointerAttributes musaPointerAttributes
+#define cudaPointerGetAttributes musaPointerGetAttributes
+#define cudaMemoryTypeDevice musaMemoryTypeDevice
 
 // Memory.
 #define cudaFree musaFree

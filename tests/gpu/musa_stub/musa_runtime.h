@@ -81,7 +81,28 @@ musaError_t musaEventRecord(musaEvent_t, musaStream_t = nullptr);
 musaError_t musaEventSynchronize(musaEvent_t);
 using musaGraph_t = struct MusaGraph*;
 using musaGraphExec_t = struct MusaGraphExec*;
-enum musaStreamCaptureMode { musaStreamCaptureModeRelaxed };
+enum musaStreamCaptureMode { musaStreamCaptureModeRelaxed, musaStreamCaptureModeThreadLocal };
+using musaGraphNode_t = struct MusaGraphNode*;
+enum musaGraphNodeType {
+  musaGraphNodeTypeKernel,
+  musaGraphNodeTypeMemcpy,
+  musaGraphNodeTypeMemset,
+  musaGraphNodeTypeEmpty
+};
+struct musaMemcpy3DParms {
+  struct MusaArray *srcArray, *dstArray;
+  struct {
+    void* ptr;
+  } srcPtr, dstPtr;
+};
+enum musaMemoryType { musaMemoryTypeDevice = 2 };
+struct musaPointerAttributes {
+  musaMemoryType type;
+};
+musaError_t musaGraphGetNodes(musaGraph_t, musaGraphNode_t*, size_t*);
+musaError_t musaGraphNodeGetType(musaGraphNode_t, musaGraphNodeType*);
+musaError_t musaGraphMemcpyNodeGetParams(musaGraphNode_t, musaMemcpy3DParms*);
+musaError_t musaPointerGetAttributes(musaPointerAttributes*, const void*);
 musaError_t musaStreamBeginCapture(musaStream_t, musaStreamCaptureMode);
 musaError_t musaStreamEndCapture(musaStream_t, musaGraph_t*);
 musaError_t musaGraphInstantiate(musaGraphExec_t*, musaGraph_t, unsigned long long);
