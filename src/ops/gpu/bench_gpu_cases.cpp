@@ -17,11 +17,17 @@ std::vector<GpuOpCase> language_cases() {
   const Shape x{4, 4096, 1536}, qkv{4, 4096, 2048}, hidden{4, 4096, 8960}, weight{1536};
   const Attrs eps{{"eps", 1e-6}};
   const int64_t words = 151936;
+  // Of a model of 7 billion parameters, 8192 tokens.
+  const Shape wide{8, 1024, 3584}, wide_weight{3584};
   return {
       {"rms_norm", eps, {x, weight}},
       {"add_rms_norm", eps, {x, x, weight}},
       {"layer_norm", eps, {x, weight, weight}},
       {"add_layer_norm", eps, {x, x, weight, weight}},
+      {"rms_norm", eps, {wide, wide_weight}},
+      {"add_rms_norm", eps, {wide, wide, wide_weight}},
+      {"layer_norm", eps, {wide, wide_weight, wide_weight}},
+      {"add_layer_norm", eps, {wide, wide, wide_weight, wide_weight}},
       {"rotary", {{"heads", 14}, {"head_dim", 128}, {"base", 1e6}, {"axis", 1}}, {qkv}},
       {"qk_norm",
        {{"heads", 12}, {"kv_heads", 2}, {"head_dim", 128}, {"eps", 1e-6}},

@@ -26,8 +26,9 @@ constexpr int kWarps = 8;  // of a block
 constexpr int kThreads = kWarps * VITRINE_WARP;
 constexpr size_t kBlockOverhead = 2048;  // shared memory besides the copies, the system's included
 
-// Resident blocks of a multiprocessor for rows of `pieces` vectors a lane.
-constexpr int blocks_of(int pieces) { return pieces <= 3 ? 2 : 1; }
+// Resident blocks of a multiprocessor for rows of `pieces` vectors a lane, where its shared memory
+// holds so many: teams, which meet at a barrier every row, gain from a second block.
+constexpr int blocks_of(int pieces, bool teams) { return pieces <= (teams ? 4 : 3) ? 2 : 1; }
 
 template <typename T>
 struct Args {
@@ -77,8 +78,8 @@ __device__ __forceinline__ void team_sums(
 }
 
 // A team of `team` warps (1 unless kTeams) a row, kPieces vectors of it a lane.
-template <typename T, int kPieces, bool kTeams, bool kPending, bool kCentred>
-__global__ void __launch_bounds__(kThreads, blocks_of(kPieces))
+template <typename T, int kPieces, bool kTeams, bool kPending, bool kCentred, int kBlocks>
+__global__ void __launch_bounds__(kThreads, kBlocks)
     norm_backward_kernel(const Args<T> a, int team) {
   constexpr int kN = 16 / sizeof(T), kSums = kCentred ? 2 : 1, kTensors = kPending ? 3 : 2;
   extern __shared__ uint4 ring[];
@@ -259,14 +260,20 @@ void give_partial(Args<T>& a, int64_t blocks, int64_t columns, bool wanted) {
 }
 
 // Each launch answers how many blocks left partial sums; 0: shared memory does not hold the rows.
-template <typename T, int kPieces, bool kTeams, NormKind kKind>
+template <typename T,
+          int kPieces,
+          bool kTeams,
+          NormKind kKind,
+          int kBlocks = blocks_of(kPieces, kTeams)>
 int64_t launch(Args<T>& a, int team, bool parameters) {
   constexpr bool kPending = norm_pending(kKind), kCentred = norm_centred(kKind);
-  const auto kernel = norm_backward_kernel<T, kPieces, kTeams, kPending, kCentred>;
+  const auto kernel = norm_backward_kernel<T, kPieces, kTeams, kPending, kCentred, kBlocks>;
   constexpr size_t kStage = size_t{16} * (kPending ? 3 : 2) * kPieces * kThreads;
-  constexpr int kBlocks = blocks_of(kPieces);
   constexpr size_t kBytes = kStages * kStage;
-  if (kBytes + kBlockOverhead > limits().shared_bytes_a_block / kBlocks) return 0;
+  if (kBytes + kBlockOverhead > limits().shared_bytes_a_block / kBlocks) {
+    if constexpr (kBlocks > 1) return launch<T, kPieces, kTeams, kKind, 1>(a, team, parameters);
+    return 0;
+  }
   VITRINE_GPU_CHECK(cudaFuncSetAttribute(
       kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes)));
   const int64_t teams = kWarps / team;
