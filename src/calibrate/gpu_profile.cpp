@@ -5,6 +5,7 @@
 #include "core/clock.h"
 #include "core/format.h"
 #include "core/json.h"
+#include "machines/cluster.h"
 #include "plan/fit_gpus.h"
 
 namespace vitrine {
@@ -58,8 +59,6 @@ std::string gpu_profile_text(const MeasuredGpus& gpus, const MeasuredHost& host)
                        {"tf32_flops_per_s", fit.tf32_flops_per_s},
                        {"fp32_flops_per_s", fit.fp32_flops_per_s},
                        {"memory_bytes_per_s", fit.memory_bytes_per_s},
-                       {"link_bytes_per_s", fit.link_bytes_per_s},
-                       {"pcie_bytes_per_s", host_link},
                        {"source", when + ": rates reached, not peaks"}};
   } else {
     profile["base"] = fit.base;
@@ -68,17 +67,17 @@ std::string gpu_profile_text(const MeasuredGpus& gpus, const MeasuredHost& host)
   profile["pcie_bytes_per_s"] = host_link;
   profile["cards_per_host_link"] = 1;  // all GPUs copied at the same time
   sources.push_back("pcie: " + when + ", host link of each GPU, pinned memory");
-  if (gpus.count > 1) {
+  // The GPUs that this process may see say nothing about a machine that is known, unless they are
+  // more than it should have.
+  if (fit.base.empty() || gpus.count > make_cluster(fit.base).gpus_per_node)
     profile["gpus_per_node"] = profile["island"] = gpus.count;
+  if (fit.link_bytes_per_s > 0) {
     profile["link_bytes_per_s"] = fit.link_bytes_per_s;
     sources.push_back("links: " + when + ", collectives between the GPUs of this machine");
-  } else if (fit.base.empty()) {
-    profile["gpus_per_node"] = 1;
   }
   profile["host_memory_bytes"] = host.memory_bytes;
   profile["host_bytes_per_s"] = host.bytes_per_s;
-  profile["disk_bytes_per_s"] =
-      std::min(host.disk.write_bytes_per_s, host.disk.read_bytes_per_s);
+  profile["disk_bytes_per_s"] = std::min(host.disk.write_bytes_per_s, host.disk.read_bytes_per_s);
   profile["efficiency"] = efficiency(fit, gpus, when);
   profile["stacks"] = Json::array({own_stack(fit, profile["efficiency"])});
   profile["sources"] = sources;

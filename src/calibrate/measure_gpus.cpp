@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "core/clock.h"
 #include "core/device.h"
 #include "core/error.h"
+#include "core/format.h"
 #include "core/parallel.h"
 #include "gpu/gpu.h"
 #include "gpu/probe.h"
@@ -51,7 +53,8 @@ std::vector<MeasuredGpus::Pass> measure_passes(int gpu, bool quick) {
   options.samples = quick ? 3 : 7;
   std::vector<MeasuredGpus::Pass> passes;
   const auto add = [&](const std::string& op, bool backward, double gbps, double ns) {
-    if (gbps * ns >= kLongPass) passes.push_back({op, backward, gbps * ns, ns});
+    const double bytes = std::round(gbps * ns);
+    if (bytes >= kLongPass) passes.push_back({op, backward, bytes, ns});
   };
   for (const GpuOpTiming& t : bench_gpu_ops(options)) add(t.op, t.backward, t.gbps, t.ns);
   for (const GpuUpdateTiming& t : bench_gpu_update(options.samples, gpu))
@@ -76,8 +79,7 @@ class GpuCollectives {
     const size_t window_bytes = shared_->window_bytes(largest);
     const Block window(device_, std::max<size_t>(window_bytes, 1));
     const std::span<const std::byte> mine = piece.bytes(piece.size());
-    const bool copies =
-        shared_->share(std::span(&mine, 1), window.bytes(window_bytes));
+    const bool copies = shared_->share(std::span(&mine, 1), window.bytes(window_bytes));
     for (size_t bytes = size_t{1} << 20; bytes <= largest; bytes *= 4) {
       const size_t part = bytes / ranks / 512 * 512;
       const auto count = static_cast<int64_t>(part / dtype_bytes(DType::kBF16));
@@ -155,8 +157,10 @@ class GpuCollectives {
 // Visits what is compared between ranks: rates, of which the lowest counts, and times.
 template <typename Visit>
 void visit_numbers(MeasuredGpus& gpus, const Visit& visit) {
-  for (double* rate :
-       {&gpus.memory_bytes, &gpus.copy_bytes_per_s, &gpus.upload_bytes_per_s, &gpus.download_bytes_per_s}) {
+  for (double* rate : {&gpus.memory_bytes,
+                       &gpus.copy_bytes_per_s,
+                       &gpus.upload_bytes_per_s,
+                       &gpus.download_bytes_per_s}) {
     visit(*rate, true);
   }
   visit(gpus.issue_ns, false);
@@ -169,20 +173,20 @@ void visit_numbers(MeasuredGpus& gpus, const Visit& visit) {
   for (MeasuredGpus::Collective& each : gpus.collectives) visit(each.ns, false);
 }
 
-// What must be the same on all GPUs for their numbers to be compared.
-std::string kind_of(const MeasuredGpus& gpus) {
-  std::string kind = gpus.name;
-  for (const MeasuredGpus::Peak& each : gpus.peaks) kind += " " + each.dtype;
-  return kind + " " + std::to_string(gpus.multiprocessors) + " multiprocessors, " +
-         std::to_string(gpus.products.size()) + " products";
+template <typename T>
+std::vector<T> from_all(Communicator& host, const T& own) {
+  std::vector<T> all(static_cast<size_t>(host.size()));
+  host.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all)));
+  return all;
 }
 
-void take_slowest(Communicator& host, MeasuredGpus& gpus) {
-  const auto ranks = static_cast<size_t>(host.size());
+}  // namespace
+
+void check_same_kind(Communicator& host, const MeasuredGpus& gpus) {
   std::array<char, 256> own{};
-  kind_of(gpus).copy(own.data(), own.size() - 1);
-  std::vector<std::array<char, 256>> kinds(ranks);
-  host.all_gather(std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(kinds)));
+  (gpus.name + ", " + std::to_string(gpus.multiprocessors) + " multiprocessors")
+      .copy(own.data(), own.size() - 1);
+  const auto kinds = from_all(host, own);
   for (const std::array<char, 256>& each : kinds) {
     if (each == kinds[0]) continue;
     throw ConfigError(std::string("calibrate: the GPUs of this machine are not of one kind (") +
@@ -190,8 +194,18 @@ void take_slowest(Communicator& host, MeasuredGpus& gpus) {
                       "): choose equal ones with CUDA_VISIBLE_DEVICES, and measure the others into "
                       "a profile of their own");
   }
+}
+
+void take_slowest(Communicator& host, MeasuredGpus& gpus) {
+  const auto ranks = static_cast<size_t>(host.size());
   std::vector<double> numbers;
   visit_numbers(gpus, [&](const double& value, bool) { numbers.push_back(value); });
+  for (const size_t theirs : from_all(host, numbers.size())) {
+    if (theirs == numbers.size()) continue;
+    throw DeviceError(
+        "calibrate: the GPUs did not measure the same (one has less free memory than another): "
+        "end what else uses them, and calibrate again");
+  }
   std::vector<double> all(numbers.size() * ranks);
   host.all_gather(std::as_bytes(std::span(numbers)), std::as_writable_bytes(std::span(all)));
   size_t at = 0;
@@ -204,8 +218,6 @@ void take_slowest(Communicator& host, MeasuredGpus& gpus) {
   });
 }
 
-}  // namespace
-
 MeasuredGpus measure_gpus(World* world, const RankEnvironment& environment, bool quick) {
   const int index = environment.gpu();
   std::shared_ptr<Communicator> host;
@@ -217,7 +229,6 @@ MeasuredGpus measure_gpus(World* world, const RankEnvironment& environment, bool
   const auto together = [&] {
     if (host) host->barrier();
   };
-  together();
   const GpuProbe probe = probe_gpu(index);
   if (!probe.failure.empty()) throw DeviceError(probe.failure);
   MeasuredGpus gpus;
@@ -225,20 +236,24 @@ MeasuredGpus measure_gpus(World* world, const RankEnvironment& environment, bool
   gpus.count = world ? world->size() : 1;
   gpus.multiprocessors = probe.gpu.multiprocessors;
   gpus.architecture = 10 * probe.gpu.major + probe.gpu.minor;
+  if (host) check_same_kind(*host, gpus);
   gpus.memory_bytes = static_cast<double>(probe.total_bytes);
   gpus.copy_bytes_per_s = probe.copy_bytes_per_s;
-  gpus.upload_bytes_per_s = probe.upload_bytes_per_s;
-  gpus.download_bytes_per_s = probe.download_bytes_per_s;
+  const HostLink link = probe_host_link(index, together);
+  gpus.upload_bytes_per_s = link.upload_bytes_per_s;
+  gpus.download_bytes_per_s = link.download_bytes_per_s;
   for (const ProductProbe& product : probe.products) {
     if (product.refused.empty() && !product.right()) {
       throw DeviceError(probe.gpu.name + ": products in " + product.dtype +
                         " are wrong; vitrine doctor gpu says by how much");
     }
-    if (product.native()) gpus.peaks.push_back({product.dtype, product.flops_per_s});
+    // Every dtype, so that ranks compare like with like; what one of them lacks is 0.
+    gpus.peaks.push_back({product.dtype, product.native() ? product.flops_per_s : 0});
   }
   together();
+  const double room = 0.5 * static_cast<double>(probe.free_bytes);
   for (const SustainedProduct& each :
-       sustained_products(index, product_shapes(quick), quick ? 0.1 : 0.3)) {
+       sustained_products(index, product_shapes(quick), quick ? 0.1 : 0.3, room)) {
     gpus.products.push_back({each.shape.fp8,
                              static_cast<double>(each.shape.rows),
                              static_cast<double>(each.shape.in),
@@ -249,11 +264,21 @@ MeasuredGpus measure_gpus(World* world, const RankEnvironment& environment, bool
   together();
   gpus.passes = measure_passes(index, quick);
   gpus.issue_ns = gpu_issue_ns(index);
-  if (!world) return gpus;
-  const auto device = make_gpu_device(index);
-  device->enter_lane(0);
-  gpus.collectives = GpuCollectives(*world, *device, quick).run();
-  take_slowest(*host, gpus);
+  if (gpus.products.empty() || gpus.passes.empty()) {
+    throw OutOfMemory(
+        format("calibrate: GPU %d has %s free of %s, too little to measure products "
+               "and passes of usual sizes: end what else uses it",
+               index,
+               format_bytes(static_cast<double>(probe.free_bytes)).c_str(),
+               format_bytes(gpus.memory_bytes).c_str()));
+  }
+  if (world) {
+    const auto device = make_gpu_device(index);
+    device->enter_lane(0);
+    gpus.collectives = GpuCollectives(*world, *device, quick).run();
+    take_slowest(*host, gpus);
+  }
+  std::erase_if(gpus.peaks, [](const MeasuredGpus::Peak& each) { return each.flops_per_s == 0; });
   return gpus;
 }
 

@@ -10,12 +10,19 @@
 namespace vitrine {
 
 // This rank's GPU (environment.gpu()) while all the others of `world` (null: alone) measure theirs:
-// single calls, products for long enough to be hot, passes over memory, issuing, and collectives
-// between all of them. Collective over the world, whose ranks are of one host, one a GPU. Every
-// rank gets the same answer, the slowest of each number. `quick`: fewer shapes and shorter loops.
-// Throws DeviceError without a GPU and for a GPU whose products are wrong, ConfigError where the
-// GPUs are not of one kind.
+// single calls, host link, products for long enough to be hot, passes over memory, issuing, and
+// collectives between all of them. Collective over the world, whose ranks are of one host, one a
+// GPU. Every rank gets the same answer, the slowest of each number. `quick`: fewer shapes and
+// shorter loops. The GPUs should have nothing else to do. Throws DeviceError without a GPU, for a
+// GPU whose products are wrong and where GPUs could not measure the same, OutOfMemory, ConfigError
+// where they are not of one kind, CommError.
 MeasuredGpus measure_gpus(World* world, const RankEnvironment& environment, bool quick);
+
+// Its parts that speak to the other ranks, in host memory. Throws ConfigError.
+void check_same_kind(Communicator& host, const MeasuredGpus& gpus);
+// Every number becomes the slowest rank's; a rate that one rank lacks (0) is lacking. Throws
+// DeviceError where ranks have other numbers of numbers.
+void take_slowest(Communicator& host, MeasuredGpus& gpus);
 
 // The host behind the GPUs.
 struct MeasuredHost {

@@ -111,7 +111,7 @@ Json graphs_json(const BenchOptions& options, const GraphCounts& counts) {
   Json json{{"mode", options.graphs},
             {"replayed", counts.replayed},
             {"issued", counts.issued},
-            {"recorded", counts.recorded},
+            {"captured", counts.captured},
             {"refused", counts.refused}};
   if (counts.refused > 0) json["why_refused"] = counts.why_refused;
   return json;

@@ -35,19 +35,19 @@ void print_gpus(const MeasuredGpus& gpus, const MeasuredHost& host) {
   std::printf("one large product:");
   for (const MeasuredGpus::Peak& each : gpus.peaks)
     std::printf(" %s %.1f", each.dtype.c_str(), each.flops_per_s * 1e-12);
-  std::printf(" TFLOP/s\ncopies: %.0f GB/s within (read plus written), %.1f from host, %.1f to "
-              "host\n",
-              gpus.copy_bytes_per_s * 1e-9,
-              gpus.upload_bytes_per_s * 1e-9,
-              gpus.download_bytes_per_s * 1e-9);
+  std::printf(
+      " TFLOP/s\ncopies: %.0f GB/s within (read plus written), %.1f from host, %.1f to "
+      "host\n",
+      gpus.copy_bytes_per_s * 1e-9,
+      gpus.upload_bytes_per_s * 1e-9,
+      gpus.download_bytes_per_s * 1e-9);
   print_products(gpus);
   double bytes = 0, ns = 0;
   for (const MeasuredGpus::Pass& each : gpus.passes) {
     bytes += each.bytes;
     ns += each.ns;
   }
-  if (ns > 0)
-    std::printf("\n%zu passes over memory: %.0f GB/s\n", gpus.passes.size(), bytes / ns);
+  if (ns > 0) std::printf("\n%zu passes over memory: %.0f GB/s\n", gpus.passes.size(), bytes / ns);
   if (!gpus.collectives.empty()) std::printf("\ncollectives of %d GPUs\n", gpus.count);
   for (const MeasuredGpus::Collective& each : gpus.collectives) {
     std::printf("  %-15s %10s  %10s  %7.1f GB/s a GPU and direction\n",
@@ -56,26 +56,27 @@ void print_gpus(const MeasuredGpus& gpus, const MeasuredHost& host) {
                 format_ns(each.ns).c_str(),
                 each.bytes / each.ns * (gpus.count - 1) / gpus.count);
   }
-  std::printf("\nan operation takes the host %s; its memory copies at %.0f GB/s; disk: writes %.2f "
-              "GB/s, reads %.2f GB/s\n",
-              format_ns(gpus.issue_ns).c_str(),
-              host.bytes_per_s * 1e-9,
-              host.disk.write_bytes_per_s * 1e-9,
-              host.disk.read_bytes_per_s * 1e-9);
+  std::printf(
+      "\nan operation takes the host %s; its memory copies at %.0f GB/s; disk: writes %.2f "
+      "GB/s, reads %.2f GB/s\n",
+      format_ns(gpus.issue_ns).c_str(),
+      host.bytes_per_s * 1e-9,
+      host.disk.write_bytes_per_s * 1e-9,
+      host.disk.read_bytes_per_s * 1e-9);
   std::printf("constants: products %.3f of the peak (alone %.3f), passes %.3f of the bandwidth",
               fit.matmul,
               fit.ceiling,
               fit.memory);
   if (fit.narrow_share > 0) std::printf(", fp8 %.3f of bf16's share", fit.narrow_share);
-  if (fit.link_bytes_per_s > 0) {
-    std::printf(", link %.0f GB/s: NCCL %.3f of the model's, copies %.3f",
-                fit.link_bytes_per_s * 1e-9,
+  if (fit.link_bytes_per_s > 0) std::printf(", link %.0f GB/s", fit.link_bytes_per_s * 1e-9);
+  if (gpus.count > 1) {
+    std::printf(", collectives %.3f of the model's rate by NCCL, %.3f by copies",
                 fit.communication,
                 fit.copies);
   }
   std::printf("\n%s\n",
               fit.base.empty() ? "a card of its own: no profile of it is shipped"
-                              : ("over the profile " + fit.base).c_str());
+                               : ("over the profile " + fit.base).c_str());
 }
 
 }  // namespace vitrine

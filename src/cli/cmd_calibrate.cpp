@@ -161,18 +161,21 @@ void print_collectives(const MeasuredMachine& machine) {
 
 int calibrate_gpus(Arguments a, const CommandLine& line, const std::string& folder) {
   const auto gpus_here = static_cast<int>(gpu_devices().size());  // throws where there is none
-  const int most = gpus_here * rank_environment().ranks_per_gpu;
+  if (rank_environment().ranks_per_gpu > 1) {
+    throw UsageError("VITRINE_RANKS_PER_GPU is set: GPUs are measured by one rank each; unset it");
+  }
   if (a.ranks == 0) a.ranks = gpus_here;
-  if (a.ranks > most) {
-    throw DeviceError(format("--ranks %d: one GPU each is measured, this process can see %d: fewer "
-                             "--ranks, or look at CUDA_VISIBLE_DEVICES",
-                             a.ranks,
-                             gpus_here));
+  if (a.ranks > gpus_here) {
+    throw DeviceError(
+        format("--ranks %d: one GPU each is measured, this process can see %d: fewer "
+               "--ranks, or look at CUDA_VISIBLE_DEVICES",
+               a.ranks,
+               gpus_here));
   }
   const int64_t start = now_ns();
-  const MeasuredGpus gpus =
-      a.ranks == 1 ? measure_gpus(nullptr, rank_environment(), a.quick)
-                   : measured_gpus_from_json(measure_ranks(a, line), "measurement");
+  const MeasuredGpus gpus = a.ranks == 1
+                                ? measure_gpus(nullptr, rank_environment(), a.quick)
+                                : measured_gpus_from_json(measure_ranks(a, line), "measurement");
   set_compute_threads(effective_cpus());
   const MeasuredHost host = measure_host(folder, a.quick);
   write_text_file(a.out, gpu_profile_text(gpus, host));
@@ -228,14 +231,14 @@ int calibrate(Arguments a, const CommandLine& line) {
   machine.disk_read_bytes_per_s = disk.read_bytes_per_s;
   write_text_file(a.out, profile_text(machine));
   const double seconds = static_cast<double>(now_ns() - start) * 1e-9;
-  const char* no_gpu =
+  const char* gpus_hint =
       "this machine has an NVIDIA driver: vitrine calibrate --device gpu --out gpu.json measures "
       "its GPUs, for vitrine plan --gpus";
   if (a.json) {
     std::printf("%s\n",
                 Json{{"profile", a.out},
                      {"seconds", seconds},
-                     {"notes", cuda ? Json::array({no_gpu}) : Json::array()},
+                     {"notes", cuda ? Json::array({gpus_hint}) : Json::array()},
                      {"measured", measured_json(machine)}}
                     .dump()
                     .c_str());
@@ -248,7 +251,7 @@ int calibrate(Arguments a, const CommandLine& line) {
               format_ns(machine.handoff_ns).c_str(),
               disk.write_bytes_per_s * 1e-9,
               disk.read_bytes_per_s * 1e-9);
-  if (cuda) std::printf("%s\n", no_gpu);
+  if (cuda) std::printf("%s\n", gpus_hint);
   std::printf("%s written after %.1f s\n", a.out.c_str(), seconds);
   return 0;
 }
@@ -266,15 +269,15 @@ void add_calibrate(CLI::App& app, CommandAction& action, const CommandLine& line
   command->add_option("--device", a->device, "cpu: for plan RUN.json --ranks; gpu: for plan --gpus")
       ->check(CLI::IsMember({"cpu", "gpu"}))
       ->capture_default_str();
-  command->add_option("--ranks",
-                      a->ranks,
-                      "Local ranks (default: one a processor, at least 2; one a GPU)");
+  command->add_option(
+      "--ranks", a->ranks, "Local ranks (default: one a processor, at least 2; one a GPU)");
   command->add_flag("--quick", a->quick, "Fewer shapes, on CPU ranks f32 alone");
   command->add_flag("--json", a->json);
   command->add_option("--part", a->part)->group("");
-  command->footer("Examples:\n"
+  command->footer(
+      "Examples:\n"
       "  vitrine calibrate --out profile.json\n"
-      "  vitrine calibrate --device gpu --out gpu.json && vitrine plan run.json --gpus 8 --profile "
+      "  vitrine calibrate --device gpu --out gpu.json && vitrine plan run.json --gpus 1 --profile "
       "gpu.json");
   command->callback([a, &action, &line] { action = [a, &line] { return calibrate(*a, line); }; });
 }

@@ -11,11 +11,11 @@
 
 namespace vitrine {
 
-// Work of one lane that was recorded, and can be issued again as it was, on the same memory.
-class RecordedWork {
+// Work of one lane that was captured, and can be issued again as it was, on the same memory.
+class CapturedWork {
  public:
-  virtual ~RecordedWork() = default;
-  // In the calling thread's lane, which must be the one it was recorded in.
+  virtual ~CapturedWork() = default;
+  // In the calling thread's lane, which must be the one it was captured in.
   virtual void issue() = 0;
 };
 
@@ -76,16 +76,17 @@ class Device {
   // Null, with the reason in `why`, where that can't be: nothing was done then, and the lane is as
   // it was. Only work on the device's memory can be kept: what asks for memory, copies from or to
   // the host, marks or waits is such a reason, as is anything that issue() throws.
-  virtual std::unique_ptr<RecordedWork> record_work(const std::function<void()>& /*issue*/,
-                                                    std::string& why) {
-    why = "this device records no work";
+  virtual std::unique_ptr<CapturedWork> capture_work(const std::function<void()>& /*issue*/,
+                                                     std::string& why) {
+    why = "this device captures no work";
     return {};
   }
-  // Where the scratch of operations in the calling thread's lane lies now: recorded work holds the
+  // Where the scratch of operations in the calling thread's lane lies now: captured work holds the
   // address.
   virtual const void* lane_scratch() const { return nullptr; }
-  // From now on it follows only from which blocks are free what allocate() gives: a step that asks
-  // as the one before gets the same addresses.
+  // From now on it follows from which blocks are free, and from the lanes that freed them, what
+  // allocate() gives, no longer from the order in which they were freed: a step that asks as the
+  // one before gets the same addresses.
   virtual void order_free_blocks() {}
   // What was issued so far in the calling thread's lane is done.
   virtual void synchronize_lane() = 0;

@@ -10,10 +10,10 @@
 
 #include "core/error.h"
 #include "core/parallel.h"
+#include "gpu/capture_graph.h"
 #include "gpu/device_kernels.h"
 #include "gpu/fault.h"
 #include "gpu/gpu.h"
-#include "gpu/record_graph.h"
 #include "gpu/runtime.h"
 
 namespace vitrine {
@@ -33,7 +33,7 @@ class GpuDevice : public Device {
     gpu::use_stream(index, streams_[0].get());
   }
   ~GpuDevice() override {
-    const std::lock_guard nobody_records(gpu::recording_mutex());
+    const std::lock_guard nobody_captures(gpu::capture_mutex());
     cudaSetDevice(index_);
     cudaDeviceSynchronize();
     for (auto& [size, blocks] : free_) {
@@ -47,7 +47,7 @@ class GpuDevice : public Device {
   bool is_host() const override { return false; }
 
   void* allocate(size_t bytes) override {
-    gpu::not_recorded("memory that is asked for");
+    gpu::not_capturable("memory that is asked for");
     const size_t size = rounded(bytes);
     const cudaStream_t stream = gpu::stream();
     {
@@ -74,7 +74,7 @@ class GpuDevice : public Device {
 
   void release(void* block, size_t bytes) noexcept override {
     try {
-      if (gpu::spoil_recording("memory that is given back")) {
+      if (gpu::spoil_capture("memory that is given back")) {
         const std::lock_guard lock(mutex_);
         released_late_.emplace_back(block, bytes);
         return;
@@ -98,7 +98,7 @@ class GpuDevice : public Device {
     VITRINE_GPU_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, gpu::stream()));
   }
   void upload(void* to, const void* host, size_t bytes) override {
-    gpu::not_recorded("a copy from the host");
+    gpu::not_capturable("a copy from the host");
     if (bytes < kStagedBytes) {  // pageable memory is staged by the driver before the call returns
       VITRINE_GPU_CHECK(cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, gpu::stream()));
       return;
@@ -121,7 +121,7 @@ class GpuDevice : public Device {
     }
   }
   void download(void* host, const void* from, size_t bytes) override {
-    gpu::not_recorded("a copy to the host");
+    gpu::not_capturable("a copy to the host");
     VITRINE_GPU_CHECK(cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, gpu::stream()));
     VITRINE_GPU_CHECK(cudaStreamSynchronize(gpu::stream()));
   }
@@ -134,18 +134,18 @@ class GpuDevice : public Device {
 
   void enter_lane(int lane) override { gpu::use_stream(index_, streams_[lane_index(lane)].get()); }
   void mark(int index) override {
-    gpu::not_recorded("a mark");
+    gpu::not_capturable("a mark");
     VITRINE_GPU_CHECK(cudaEventRecord(mark_event(index), gpu::stream()));
   }
   void wait(int index) override {
-    gpu::not_recorded("a wait for another lane");
+    gpu::not_capturable("a wait for another lane");
     const bool compute = gpu::stream() == streams_[0].get();
     if (compute) waiting_begins();
     VITRINE_GPU_CHECK(cudaStreamWaitEvent(gpu::stream(), mark_event(index), 0));
     if (compute) waiting_ends();
   }
   std::shared_ptr<void> point() override {
-    gpu::not_recorded("a mark");
+    gpu::not_capturable("a mark");
     const auto give_back = [this](Event* done) {
       const std::lock_guard lock(mutex_);
       events_.push_back(std::move(*done));
@@ -157,7 +157,7 @@ class GpuDevice : public Device {
   }
   void after(const std::shared_ptr<void>& point) override {
     if (!point) return;
-    gpu::not_recorded("a wait for another lane");
+    gpu::not_capturable("a wait for another lane");
     const auto* event = static_cast<const Event*>(point.get());
     VITRINE_GPU_CHECK(cudaStreamWaitEvent(gpu::stream(), event->get(), 0));
   }
@@ -172,7 +172,7 @@ class GpuDevice : public Device {
     return true;
   }
   std::shared_ptr<void> timed_point() override {
-    gpu::not_recorded("a mark");
+    gpu::not_capturable("a mark");
     auto event = std::make_shared<Event>(Event::make(/*timed=*/true));
     VITRINE_GPU_CHECK(cudaEventRecord(event->get(), gpu::stream()));
     return event;
@@ -196,9 +196,9 @@ class GpuDevice : public Device {
     stamps_used_ = 0;
     return static_cast<int64_t>(sum);
   }
-  std::unique_ptr<RecordedWork> record_work(const std::function<void()>& issue,
-                                            std::string& why) override {
-    std::unique_ptr<RecordedWork> work = gpu::record_graph(issue, why);
+  std::unique_ptr<CapturedWork> capture_work(const std::function<void()>& issue,
+                                             std::string& why) override {
+    std::unique_ptr<CapturedWork> work = gpu::capture_graph(issue, why);
     std::vector<std::pair<void*, size_t>> late;
     {
       const std::lock_guard lock(mutex_);
@@ -220,12 +220,12 @@ class GpuDevice : public Device {
     }
   }
   void synchronize_lane() override {
-    gpu::not_recorded("a wait for the device");
+    gpu::not_capturable("a wait for the device");
     VITRINE_GPU_CHECK(cudaStreamSynchronize(gpu::stream()));
     gpu::check_faults();
   }
   void synchronize() override {
-    gpu::not_recorded("a wait for the device");
+    gpu::not_capturable("a wait for the device");
     for (const Stream& stream : streams_) VITRINE_GPU_CHECK(cudaStreamSynchronize(stream.get()));
     gpu::check_faults();
   }
@@ -259,8 +259,9 @@ class GpuDevice : public Device {
     return (bytes + step - 1) / step * step;
   }
 
-  // A block that this stream released itself costs nothing; another's, the wait for its release:
-  // the one released first. With mutex_ held.
+  // A block that this stream released itself costs nothing, the last of them is likeliest to be in
+  // the caches; another's costs the wait for its release, and the first in line is likeliest to be
+  // done. With mutex_ held.
   void* take(std::deque<Freed>& blocks, cudaStream_t stream) {
     auto it = blocks.begin();
     for (auto own = blocks.rbegin(); own != blocks.rend(); ++own) {
@@ -288,7 +289,7 @@ class GpuDevice : public Device {
 
   // Begin and end of a wait, in turn; by the compute lane's thread alone.
   void stamp() {
-    gpu::not_recorded("a mark");
+    gpu::not_capturable("a mark");
     if (stamps_used_ == stamps_.size()) stamps_.push_back(Event::make(/*timed=*/true));
     VITRINE_GPU_CHECK(cudaEventRecord(stamps_[stamps_used_++].get(), gpu::stream()));
   }
@@ -305,7 +306,7 @@ class GpuDevice : public Device {
   }
 
   void drop_cache() {
-    const std::lock_guard nobody_records(gpu::recording_mutex());
+    const std::lock_guard nobody_captures(gpu::capture_mutex());
     VITRINE_GPU_CHECK(cudaDeviceSynchronize());
     const std::lock_guard lock(mutex_);
     for (auto& [size, blocks] : free_) {
@@ -323,7 +324,7 @@ class GpuDevice : public Device {
   mutable std::mutex mutex_;
   std::map<size_t, std::deque<Freed>> free_;
   std::vector<Event> events_;
-  std::vector<std::pair<void*, size_t>> released_late_;  // while work was recorded
+  std::vector<std::pair<void*, size_t>> released_late_;  // while work was captured
   std::deque<Event> marks_, stamps_;
   std::mutex staging_mutex_;
   std::array<Stage, 4> stages_;

@@ -5,6 +5,7 @@
 namespace vitrine {
 
 GpuProbe probe_gpu(int) { throw DeviceError(why_no_gpu()); }
+HostLink probe_host_link(int, const std::function<void()>&) { throw DeviceError(why_no_gpu()); }
 ProbeReport probe_gpus() { throw DeviceError(why_no_gpu()); }
 
 }  // namespace vitrine

@@ -75,6 +75,22 @@ std::unique_ptr<void, DeviceFree> device_memory(size_t bytes) {
   return std::unique_ptr<void, DeviceFree>(data);
 }
 
+HostLink host_link(void* device, size_t bytes, const std::function<void()>& ready) {
+  void* data = nullptr;
+  VITRINE_GPU_CHECK(cudaMallocHost(&data, bytes));
+  const std::unique_ptr<void, HostFree> host(data);
+  const auto rate = [&](void* into, const void* out_of, cudaMemcpyKind kind) {
+    ready();
+    return static_cast<double>(bytes) / median_seconds([&] {
+             VITRINE_GPU_CHECK(cudaMemcpyAsync(into, out_of, bytes, kind, gpu::stream()));
+           });
+  };
+  HostLink link;
+  link.download_bytes_per_s = rate(host.get(), device, cudaMemcpyDeviceToHost);
+  link.upload_bytes_per_s = rate(device, host.get(), cudaMemcpyHostToDevice);
+  return link;
+}
+
 void probe_copies(GpuProbe& probe) {
   // A quarter of what is free at most, in whole MiB, so that a busy GPU is probed too.
   const size_t bytes = std::min(kDeviceBytes, probe.free_bytes / 4 >> 20 << 20);
@@ -85,17 +101,9 @@ void probe_copies(GpuProbe& probe) {
         VITRINE_GPU_CHECK(
             cudaMemcpyAsync(to.get(), from.get(), bytes, cudaMemcpyDeviceToDevice, gpu::stream()));
       });
-  const size_t host_bytes = std::min(bytes, kHostBytes);
-  void* data = nullptr;
-  VITRINE_GPU_CHECK(cudaMallocHost(&data, host_bytes));
-  const std::unique_ptr<void, HostFree> host(data);
-  const auto rate = [&](void* into, const void* out_of, cudaMemcpyKind kind) {
-    return static_cast<double>(host_bytes) / median_seconds([&] {
-             VITRINE_GPU_CHECK(cudaMemcpyAsync(into, out_of, host_bytes, kind, gpu::stream()));
-           });
-  };
-  probe.download_bytes_per_s = rate(host.get(), from.get(), cudaMemcpyDeviceToHost);
-  probe.upload_bytes_per_s = rate(to.get(), host.get(), cudaMemcpyHostToDevice);
+  const HostLink link = host_link(from.get(), std::min(bytes, kHostBytes), [] {});
+  probe.download_bytes_per_s = link.download_bytes_per_s;
+  probe.upload_bytes_per_s = link.upload_bytes_per_s;
 }
 
 void probe_products(GpuProbe& probe) {
@@ -157,6 +165,12 @@ GpuProbe probe_gpu(int index) {
                       std::to_string(gpus.size()));
   }
   return probe_one(gpus[static_cast<size_t>(index)]);
+}
+
+HostLink probe_host_link(int index, const std::function<void()>& ready) {
+  gpu::use_stream(index, nullptr);
+  const auto memory = device_memory(kHostBytes);
+  return host_link(memory.get(), kHostBytes, ready);
 }
 
 ProbeReport probe_gpus() {

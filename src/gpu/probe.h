@@ -1,6 +1,7 @@
 // What this machine's GPUs can do, found by doing it: memory, copies, products by dtype, peers.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,12 @@ struct ProbeReport {
 
 // GPU `index` alone: what fails is noted in `failure`. Throws DeviceError where it is not there.
 GpuProbe probe_gpu(int index);
+// Its host link again, as GpuProbe's, while others measure theirs: `ready` is called before each of
+// the two directions, with all memory at hand.
+struct HostLink {
+  double upload_bytes_per_s = 0, download_bytes_per_s = 0;
+};
+HostLink probe_host_link(int index, const std::function<void()>& ready);
 
 // About a second a GPU and a tenth a pair. What fails on one GPU is noted in its `failure`. Throws
 // DeviceError with why_no_gpu() where there is none.

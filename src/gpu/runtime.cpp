@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/error.h"
+#include "gpu/capture_graph.h"
 #include "gpu/issued.h"
-#include "gpu/record_graph.h"
 
 namespace vitrine::gpu {
 namespace {

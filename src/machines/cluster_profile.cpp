@@ -97,6 +97,8 @@ void set_card(Cluster& cluster, const Accelerator& card) {
   cluster.pcie_bytes_per_s = card.pcie_bytes_per_s;
 }
 
+constexpr double kMostCommunication = 10;
+
 // `stack`: of other software on the card, whose ceilings stay.
 void set_efficiency(Efficiency& efficiency,
                     const Json& fields,
@@ -111,13 +113,19 @@ void set_efficiency(Efficiency& efficiency,
                                    {"older_instructions", &efficiency.older_instructions},
                                    {"power", &efficiency.power},
                                    {"narrow_ceiling", &efficiency.narrow_ceiling},
-                                   {"narrow_share", &efficiency.narrow_share},
-                                   {"communication", &efficiency.communication}}) {
+                                   {"narrow_share", &efficiency.narrow_share}}) {
     if (!in.has(key)) continue;
     *field = in.number(key, *field);
     if (!(*field > 0 && *field <= 1)) {
       throw ConfigError(in.path_of(key) + format(": is over 0 and at most 1, got %g", *field));
     }
+  }
+  // Of a model's rate and not of a peak: a machine may do better.
+  efficiency.communication = in.number("communication", efficiency.communication);
+  if (!(efficiency.communication > 0 && efficiency.communication <= kMostCommunication)) {
+    throw ConfigError(in.path_of("communication") + format(": is over 0 and at most %g, got %g",
+                                                           kMostCommunication,
+                                                           efficiency.communication));
   }
   if (!in.has("ceiling") && in.has("matmul") && !stack) efficiency.ceiling = efficiency.matmul;
   if (in.has("ceiling") && !in.has("narrow_ceiling")) efficiency.narrow_ceiling = 0;

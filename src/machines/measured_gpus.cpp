@@ -51,10 +51,8 @@ Json measured_gpus_json(const MeasuredGpus& gpus) {
                         {"backward_ns", each.backward_ns}});
   }
   for (const MeasuredGpus::Pass& each : gpus.passes) {
-    passes.push_back({{"op", each.op},
-                      {"backward", each.backward},
-                      {"bytes", each.bytes},
-                      {"ns", each.ns}});
+    passes.push_back(
+        {{"op", each.op}, {"backward", each.backward}, {"bytes", each.bytes}, {"ns", each.ns}});
   }
   for (const MeasuredGpus::Collective& each : gpus.collectives) {
     collectives.push_back({{"kind", each.kind}, {"bytes", each.bytes}, {"ns", each.ns}});

@@ -120,11 +120,34 @@ void check_sizes(const ClusterStrategy& s) {
   }
 }
 
+// Profiles of machines that were measured may end at the machine.
+void check_links(const Cluster& cluster) {
+  if (cluster.nodes() > 1 && cluster.network_bytes_per_s <= 0) {
+    throw ConfigError(format(
+        "%d cards are %d nodes of %d, and of the network between them nothing is known: give "
+        "network_bytes_per_s (a card and direction) in the profile, or a topology that has "
+        "it, or at most %d cards",
+        cluster.gpus,
+        cluster.nodes(),
+        cluster.gpus_per_node,
+        cluster.gpus_per_node));
+  }
+  const bool pcie = cluster.links == NodeLinks::kPcie;
+  const double link = pcie ? cluster.pcie_bytes_per_s : cluster.link_bytes_per_s;
+  if (std::min(cluster.gpus, cluster.gpus_per_node) > 1 && link <= 0) {
+    throw ConfigError(
+        format("of the links between the cards of a node nothing is known: give "
+               "%s_bytes_per_s in the profile",
+               pcie ? "pcie" : "link"));
+  }
+}
+
 void check_cards(const ClusterStrategy& s, const Cluster& cluster) {
   const Mesh& mesh = s.mesh;
   if (cluster.gpus_per_node < 1 || cluster.gpus < 1) {
     throw ConfigError("cluster: gpus and gpus_per_node are at least 1");
   }
+  check_links(cluster);
   if (cluster.gpus > cluster.gpus_per_node && cluster.gpus % cluster.gpus_per_node != 0) {
     const int down = cluster.gpus / cluster.gpus_per_node * cluster.gpus_per_node;
     throw ConfigError(format("%d cards are not whole nodes of %d; nearest: %d or %d",

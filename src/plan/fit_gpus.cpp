@@ -15,6 +15,7 @@ namespace {
 // Smaller messages are latency's.
 constexpr double kLargeMessage = 32 << 20;
 constexpr int kHopper = 90;
+constexpr double kWholeCard = 0.95;
 
 double share_of(double predicted_ns, double measured_ns) {
   return measured_ns > 0 ? std::min(1.0, predicted_ns / measured_ns) : 0;
@@ -97,10 +98,11 @@ double messages_share(const MeasuredGpus& measured,
   for (const MeasuredGpus::Collective& each : measured.collectives) {
     const bool gathers = each.kind == gather;
     if ((!gathers && each.kind != reduce) || each.bytes < kLargeMessage) continue;
-    predicted += collective_ns(cluster,
-                               gathers ? PlanCollective::kAllGather : PlanCollective::kReduceScatter,
-                               each.bytes,
-                               {measured.count, measured.count});
+    predicted +=
+        collective_ns(cluster,
+                      gathers ? PlanCollective::kAllGather : PlanCollective::kReduceScatter,
+                      each.bytes,
+                      {measured.count, measured.count});
     took += each.ns;
   }
   return took > 0 ? predicted / took : 0;
@@ -111,10 +113,11 @@ void fit_links(const MeasuredGpus& measured, Cluster& cluster, FittedGpus& fit) 
   cluster.efficiency.communication = 1;
   const double nccl = messages_share(measured, cluster, "all_gather", "reduce_scatter");
   const double copies = messages_share(measured, cluster, "gather_shared", "reduce_shared");
-  const double best = std::max({nccl, copies, 1.0});
-  fit.link_bytes_per_s = cluster.link_bytes_per_s * best;
-  fit.communication = nccl / best;
-  fit.copies = copies / best;
+  const double best = std::max(nccl, copies);
+  const bool known = !fit.base.empty() || best <= 0;
+  if (!known) fit.link_bytes_per_s = cluster.link_bytes_per_s * best;
+  fit.communication = known ? nccl : nccl / best;
+  fit.copies = known ? copies : copies / best;
 }
 
 }  // namespace
@@ -129,7 +132,10 @@ FittedGpus fit_gpus(const MeasuredGpus& measured) {
                       "what it can do");
   }
   const Accelerator* known = find_accelerator(measured.name);
-  if (known) fit.base = profile_of(*known);
+  // Cards report a little more than the GB that they are sold with.
+  const bool whole =
+      known && measured.memory_bytes > kWholeCard * static_cast<double>(known->memory_bytes);
+  if (whole) fit.base = profile_of(*known);
   Cluster cluster;
   if (!fit.base.empty()) {
     cluster = make_cluster(fit.base);
@@ -141,12 +147,9 @@ FittedGpus fit_gpus(const MeasuredGpus& measured) {
     own.tf32_flops_per_s = peak_of(measured, "tf32");
     own.fp32_flops_per_s = peak_of(measured, "f32");
     own.memory_bytes_per_s = measured.copy_bytes_per_s;
-    // Of a link nothing is known: rings reach most of what is measured between cards.
-    own.link_bytes_per_s = own.pcie_bytes_per_s =
-        std::min(measured.upload_bytes_per_s, measured.download_bytes_per_s);
+    // Of a link nothing is known: the host's, until collectives say more.
+    cluster.link_bytes_per_s = std::min(measured.upload_bytes_per_s, measured.download_bytes_per_s);
     cluster.card = &own;
-    cluster.link_bytes_per_s = own.link_bytes_per_s;
-    cluster.pcie_bytes_per_s = own.pcie_bytes_per_s;
   }
   const Accelerator& card = *cluster.card;
   fit.bf16_flops_per_s = card.bf16_flops_per_s;
@@ -158,6 +161,8 @@ FittedGpus fit_gpus(const MeasuredGpus& measured) {
   fit.ceiling = std::min(1.0, bf16 / card.bf16_flops_per_s);
   if (card.fp8_flops_per_s > 0)
     fit.narrow_ceiling = std::min(1.0, peak_of(measured, "f8_e4m3") / card.fp8_flops_per_s);
+  // As the profile will have it.
+  cluster.pcie_bytes_per_s = std::min(measured.upload_bytes_per_s, measured.download_bytes_per_s);
   cluster.gpus = cluster.gpus_per_node = cluster.island = measured.count;
   cluster.multiprocessors = measured.multiprocessors;
   cluster.efficiency.power = 1;

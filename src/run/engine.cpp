@@ -419,6 +419,7 @@ EvalReport Engine::evaluate(const BatchViews& batch, int variant) {
   StepInput input;
   input.step = steps_done_;
   input.batch = [&](int) { return batch; };
+  v.eval->set_watched(recorder_ && recorder_->recording());
   v.eval->step(input);
   EvalReport report;
   report.loss = v.eval->local_loss();

@@ -1,4 +1,4 @@
-// When an action is recorded, replayed, or left as it is.
+// When an action is captured, replayed, or left as it is.
 #include "run/graph_cache.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ Graphs graphs_from_name(std::string_view name) {
 GraphCounts& GraphCounts::operator+=(const GraphCounts& other) {
   issued += other.issued;
   replayed += other.replayed;
-  recorded += other.recorded;
+  captured += other.captured;
   refused += other.refused;
   if (why_refused.empty()) why_refused = other.why_refused;
   return *this;
@@ -76,15 +76,15 @@ void GraphCache::judge(Action& action) {
   action.from.reset();
   action.to.reset();
   const bool pays = device_ns < kHostStaysAhead * action.host_ns && action.host_ns > kLaunchNs;
-  action.verdict = pays ? Verdict::kRecord : Verdict::kIssue;
+  action.verdict = pays ? Verdict::kCapture : Verdict::kIssue;
 }
 
-bool GraphCache::record(Action& action, Entry& entry, const std::function<void()>& issue) {
+bool GraphCache::capture(Action& action, Entry& entry, const std::function<void()>& issue) {
   std::string why;
-  entry.work = device_.record_work(issue, why);
+  entry.work = device_.capture_work(issue, why);
   if (entry.work) {
-    ++action.recordings;
-    ++counts_.recorded;
+    ++action.captures;
+    ++counts_.captured;
     return true;
   }
   action.verdict = Verdict::kIssue;
@@ -95,7 +95,7 @@ bool GraphCache::record(Action& action, Entry& entry, const std::function<void()
 
 void GraphCache::run(int number, GraphKey key, const std::function<void()>& issue) {
   Action& action = actions_[number];
-  if (action.verdict == Verdict::kUnknown && !measured_) action.verdict = Verdict::kRecord;
+  if (action.verdict == Verdict::kUnknown && !measured_) action.verdict = Verdict::kCapture;
   if (action.verdict == Verdict::kMeasuring) judge(action);
   if (action.verdict == Verdict::kIssue) {
     ++counts_.issued;
@@ -103,9 +103,9 @@ void GraphCache::run(int number, GraphKey key, const std::function<void()>& issu
   }
   Entry& entry = entry_of(action, std::move(key));
   const bool seen = std::exchange(entry.seen, true);
-  const int most = kRecordingsAKey * static_cast<int>(keys_);
-  const bool replay = entry.work || (seen && action.verdict == Verdict::kRecord &&
-                                     action.recordings < most && record(action, entry, issue));
+  const int most = kCapturesAKey * static_cast<int>(keys_);
+  const bool replay = entry.work || (seen && action.verdict == Verdict::kCapture &&
+                                     action.captures < most && capture(action, entry, issue));
   if (replay) {
     ++counts_.replayed;
     return entry.work->issue();

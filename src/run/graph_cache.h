@@ -24,8 +24,8 @@ Graphs graphs_from_name(std::string_view name);
 // Block actions since the start.
 struct GraphCounts {
   int64_t issued = 0, replayed = 0;  // operation by operation; as one graph
-  int64_t recorded = 0;              // graphs made
-  int64_t refused = 0;               // kinds of action that cannot be recorded
+  int64_t captured = 0;              // graphs made
+  int64_t refused = 0;               // kinds of action that cannot be captured
   std::string why_refused;           // the first of them
   GraphCounts& operator+=(const GraphCounts& other);
 };
@@ -49,11 +49,11 @@ class GraphCache {
   // Addresses repeat with a period of one step, or of a few where buffers take turns.
   static constexpr int kKeysAMicroBatch = 4;
   // So often a key's place is used; beyond it an action's addresses are taken to change for ever.
-  static constexpr int kRecordingsAKey = 4;
+  static constexpr int kCapturesAKey = 4;
   // Of accumulation without an end.
   static constexpr int kMostKeys = 64;
 
-  // `measured`: only what pays is recorded; otherwise everything. Each of a step's micro-batches
+  // `measured`: only what pays is captured; otherwise everything. Each of a step's micro-batches
   // runs an action once.
   GraphCache(Device& device, bool measured, int64_t micro_batches = 1);
 
@@ -69,15 +69,15 @@ class GraphCache {
   size_t keys_an_action() const { return keys_; }
 
  private:
-  enum class Verdict : uint8_t { kUnknown, kMeasuring, kRecord, kIssue };
+  enum class Verdict : uint8_t { kUnknown, kMeasuring, kCapture, kIssue };
   struct Entry {
     GraphKey key;
     bool seen = false;  // before this run
-    std::unique_ptr<RecordedWork> work;
+    std::unique_ptr<CapturedWork> work;
   };
   struct Action {
     Verdict verdict = Verdict::kUnknown;
-    int recordings = 0;
+    int captures = 0;
     std::vector<Entry> entries;      // the last used first
     std::shared_ptr<void> from, to;  // of the run that was measured
     int64_t host_ns = 0;
@@ -86,13 +86,13 @@ class GraphCache {
   Entry& entry_of(Action& action, GraphKey key);
   void measure(Action& action, const std::function<void()>& issue);
   void judge(Action& action);
-  bool record(Action& action, Entry& entry, const std::function<void()>& issue);
+  bool capture(Action& action, Entry& entry, const std::function<void()>& issue);
 
   Device& device_;
   bool measured_;
   size_t keys_;
   std::map<int, Action> actions_;
-  std::vector<std::unique_ptr<RecordedWork>> retired_;  // may still run
+  std::vector<std::unique_ptr<CapturedWork>> retired_;  // may still run
   GraphCounts counts_;
 };
 

@@ -87,6 +87,9 @@ class Runner {
   // Device work issued from now on is attributed in `trace`; null: not traced.
   void set_gpu_trace(GpuTrace* trace) { gpu_trace_ = trace; }
 
+  // Somebody records the process: operations are issued one by one.
+  void set_watched(bool watched) { watched_ = watched; }
+
   // Keep these edges' values after the step, until the next begin().
   void hold_results(const std::vector<int>& edges);
   TensorView held(int edge, int micro) const { return activations_.value(edge, micro); }
@@ -164,6 +167,7 @@ class Runner {
   MemoryLedger& ledger_;
   Recorder* recorder_;
   GpuTrace* gpu_trace_ = nullptr;
+  bool watched_ = false;
   bool training_;
   Activations activations_;
   Buffer scratch_;

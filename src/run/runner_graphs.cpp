@@ -47,9 +47,9 @@ void Runner::make_graphs() {
   const Graphs wanted = execution_.graphs;
   if (wanted == Graphs::kOff) return;
   // Making a graph may wait for the device, which must not wait for another rank's host: stages of
-  // a pipeline and NCCL's collectives do, the copy engines do not.
+  // a pipeline and NCCL's collectives on several lanes do, the copy engines do not.
   if (strategy_.mesh.pipeline > 1) return;
-  if (wanted == Graphs::kAuto && !comms_.alone() && !comms_.shares()) return;
+  if (!execution_.device->is_host() && !comms_.alone() && !comms_.shares()) return;
   graphs_ = std::make_unique<GraphCache>(
       *execution_.device, wanted == Graphs::kAuto, strategy_.accumulation);
 }
@@ -58,7 +58,7 @@ void Runner::make_graphs() {
 void Runner::issue(const Action& action,
                    const TapeBindings& bindings,
                    const std::function<void()>& operations) {
-  const bool watched = gpu_trace_ || (recorder_ && recorder_->recording());
+  const bool watched = watched_ || gpu_trace_ || (recorder_ && recorder_->recording());
   if (!graphs_ || watched) return operations();
   const int backward = action.kind == ActionKind::kBackward ? 1 : 0;
   graphs_->run(2 * action.block + backward, key_of(bindings), operations);

@@ -74,20 +74,30 @@ TEST(GpuCommands, MoreRanksThanGpusAreRefusedBeforeOneStarts) {
 TEST(GpuCommands, ACalibrationIsAProfileThatPlansTakeAsItIs) {
   if (!why_no_gpu().empty()) GTEST_SKIP() << why_no_gpu();
   const ScratchFolder folder;
-  const CommandResult more = run_vitrine({"calibrate", "--device", "gpu", "--ranks", "1000"}, folder.path());
+  const CommandResult more =
+      run_vitrine({"calibrate", "--device", "gpu", "--ranks", "1000"}, folder.path());
   EXPECT_EQ(more.code, 1);
   EXPECT_THAT(more.error, HasSubstr("--ranks 1000: one GPU each is measured"));
   EXPECT_FALSE(fs::exists(folder / "profile.json"));
-  const CommandResult made = run_vitrine({"calibrate", "--device", "gpu", "--quick", "--json"}, folder.path());
+  const CommandResult made =
+      run_vitrine({"calibrate", "--device", "gpu", "--quick", "--json"}, folder.path());
   ASSERT_EQ(made.code, 0) << made.error;
   const Json measured = parse_json(made.out, "out")["measured_gpus"];
   EXPECT_EQ(measured["name"], gpu_devices().front().name);
-  EXPECT_GE(measured["products"].size(), 4U);
+  bool fp8 = false;
+  for (const Json& product : measured["products"]) fp8 = fp8 || product["fp8"].get<bool>();
+  const GpuDescription gpu = gpu_devices().front();
+  EXPECT_EQ(fp8, 10 * gpu.major + gpu.minor >= 89);
+  EXPECT_EQ(measured["products"].size(), fp8 ? 8U : 4U);
+  EXPECT_GT(measured["passes"].size(), 20U);
   EXPECT_EQ(measured["collectives"].empty(), gpu_devices().size() < 2);
-  const CommandResult plan = run_vitrine(
-      {"plan", "qwen2.5-0.5b", "--gpus", "1", "--profile", "profile.json", "--json"}, folder.path());
+  const CommandResult plan =
+      run_vitrine({"plan", "qwen2.5-0.5b", "--gpus", "1", "--profile", "profile.json", "--json"},
+                  folder.path());
   ASSERT_EQ(plan.code, 0) << plan.error;
-  EXPECT_GT(parse_json(plan.out, "out").dump().size(), 100U);
+  const Json planned = parse_json(plan.out, "out");
+  EXPECT_THAT(planned["cluster"]["efficiency"]["era"].get<std::string>(), HasSubstr("measured"));
+  EXPECT_GT(planned["prediction"]["step_ns"].get<double>(), 0);
 }
 
 // Under a launcher of others each rank speaks for itself.

@@ -1,4 +1,4 @@
-// When a block's work is issued, recorded, replayed, forgotten: on a device that only counts.
+// When a block's work is issued, captured, replayed, forgotten: on a device that only counts.
 #include "run/graph_cache.h"
 
 #include <gtest/gtest.h>
@@ -15,8 +15,8 @@ namespace {
 // Recorded work tells `replays` which record it is.
 class CountingDevice : public ForwardingDevice {
  public:
-  std::unique_ptr<RecordedWork> record_work(const std::function<void()>& issue,
-                                            std::string& why) override {
+  std::unique_ptr<CapturedWork> capture_work(const std::function<void()>& issue,
+                                             std::string& why) override {
     ++records;
     inside = true;
     try {
@@ -41,7 +41,7 @@ class CountingDevice : public ForwardingDevice {
   std::vector<int> replays;
 
  private:
-  struct Work : RecordedWork {
+  struct Work : CapturedWork {
     Work(CountingDevice& from, int n) : device(from), number(n) { ++device.alive; }
     ~Work() override { --device.alive; }
     void issue() override { device.replays.push_back(number); }
@@ -77,7 +77,7 @@ TEST_F(GraphCaching, IssuesFirstThenReplaysWhatHasTheSameKey) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(run(always_, 0, same), "replay 1");
   EXPECT_EQ(always_.counts().issued, 1);
   EXPECT_EQ(always_.counts().replayed, 3);
-  EXPECT_EQ(always_.counts().recorded, 1);
+  EXPECT_EQ(always_.counts().captured, 1);
 }
 
 TEST_F(GraphCaching, IssuesWhereAnyWordOrTheActionDiffers) {
@@ -115,7 +115,7 @@ TEST_F(GraphCaching, StopsRecordingAnActionWhoseKeysNeverSettle) {
     always_.begin_step();
   }
   const int limit = static_cast<int>(always_.keys_an_action());
-  EXPECT_EQ(device_.records, GraphCache::kRecordingsAKey * limit);
+  EXPECT_EQ(device_.records, GraphCache::kCapturesAKey * limit);
   EXPECT_LE(device_.alive, limit);
 }
 

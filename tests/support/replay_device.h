@@ -36,7 +36,7 @@ class ReplayDevice : public ForwardingDevice {
   void enter_lane(int lane) override { lane_of_thread = lane; }
   // As a GPU's: what this lane freed last of that size, else what others freed first.
   void* allocate(size_t bytes) override {
-    not_recorded();
+    not_capturable();
     {
       const std::lock_guard lock(mutex_);
       auto& blocks = free_[bytes];
@@ -61,12 +61,12 @@ class ReplayDevice : public ForwardingDevice {
     recording->emplace_back([this, to, bytes] { ForwardingDevice::zero(to, bytes); });
   }
   void upload(void* to, const void* host, size_t bytes) override {
-    not_recorded();
+    not_capturable();
     ForwardingDevice::upload(to, host, bytes);
   }
 
-  std::unique_ptr<RecordedWork> record_work(const std::function<void()>& issue,
-                                            std::string& why) override {
+  std::unique_ptr<CapturedWork> capture_work(const std::function<void()>& issue,
+                                             std::string& why) override {
     auto work = std::make_unique<Work>();
     recording = &work->calls;
     try {
@@ -80,13 +80,13 @@ class ReplayDevice : public ForwardingDevice {
   }
 
  private:
-  struct Work : RecordedWork {
+  struct Work : CapturedWork {
     Recording calls;
     void issue() override {
       for (const auto& call : calls) call();
     }
   };
-  static void not_recorded() {
+  static void not_capturable() {
     if (recording) throw DeviceError("not while work is recorded");
   }
   struct Freed {

@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "core/log.h"
-#include "gpu/record_graph.h"
+#include "gpu/capture_graph.h"
 #include "gpu/runtime.h"
 #include "ops/gpu/attention.h"
 #include "ops/gpu/columns.h"
@@ -264,7 +264,7 @@ template <typename Build>
 Built* plan_for(const Key& key, Build&& build) {
   const auto it = plans().find(key);
   if (it != plans().end()) return it->second.get();
-  not_recorded("attention whose plan is not made yet");
+  not_capturable("attention whose plan is not made yet");
   std::unique_ptr<Built>& made = plans()[key];
   try {
     made = std::make_unique<Built>(build());
@@ -274,7 +274,7 @@ Built* plan_for(const Key& key, Build&& build) {
   return made.get();
 }
 
-// A plan that failed is not tried again; unless it was to be recorded, which says nothing about the
+// A plan that failed is not tried again; unless it was to be captured, which says nothing about the
 // plan.
 template <typename Run>
 bool attempt(const Key& key, Run&& run) {
@@ -282,7 +282,7 @@ bool attempt(const Key& key, Run&& run) {
     run();
     return true;
   } catch (const CudnnFailure& failure) {
-    not_recorded(failure.text.c_str());
+    not_capturable(failure.text.c_str());
     note_refusal(failure.text);
     plans()[key] = nullptr;
     return false;

@@ -19,7 +19,9 @@ namespace {
 // Bandwidths of copies by size, each measured once.
 class Copies {
  public:
+  explicit Copies(bool wanted) : wanted_(wanted) {}
   double gbps(double bytes) {
+    if (!wanted_) return 0;
     const double step = bytes < (1 << 24) ? 1 << 16 : 1 << 20;
     const auto size =
         static_cast<size_t>(std::clamp(std::round(bytes / step) * step, step, 0x1p31));
@@ -29,6 +31,7 @@ class Copies {
   }
 
  private:
+  bool wanted_;
   std::map<size_t, double> known_;
 };
 
@@ -103,13 +106,18 @@ std::vector<GpuOpTiming> bench_gpu_ops(const GpuBenchOptions& options) {
   device->enter_lane(0);
   const BenchPattern pattern(*device);
   std::vector<GpuOpTiming> timings;
-  Copies copies;
+  Copies copies(!options.passes_only);
   for (const GpuOpCase& c : gpu_op_cases()) {
     if (!options.only.empty() && c.op != options.only) continue;
     if (!gpu_backend().has(c.op)) continue;
-    if (options.passes_only && find_op(c.op).forward_cost(c.attrs, BenchOperands::types_of(c)).matmul)
+    if (options.passes_only &&
+        find_op(c.op).forward_cost(c.attrs, BenchOperands::types_of(c)).matmul)
       continue;
-    time_case(*device, pattern, c, std::max(1, options.samples), copies, timings);
+    try {
+      time_case(*device, pattern, c, std::max(1, options.samples), copies, timings);
+    } catch (const OutOfMemory&) {
+      if (!options.passes_only) throw;
+    }
   }
   device->synchronize();
   return timings;

@@ -19,8 +19,10 @@ struct GpuOpTiming {
 
 struct GpuBenchOptions {
   int samples = 15;
-  std::string only;          // one operation, or all when empty
-  bool passes_only = false;  // those that are bound by memory
+  std::string only;  // one operation, or all when empty
+  // Those that are bound by memory, without copies of their size beside them (copy_gbps 0); those
+  // for which there is no memory are left out.
+  bool passes_only = false;
   int gpu = 0;
 };
 

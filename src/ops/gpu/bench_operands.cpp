@@ -48,7 +48,7 @@ void* BenchPattern::upload(const void* host, size_t bytes) {
 }
 
 BenchOperands::BenchOperands(Device& device, const BenchPattern& pattern, const GpuOpCase& op_case)
-    : device_(device), case_(op_case), op_(find_op(op_case.op)), types_(types_of(op_case)) {
+    : case_(op_case), op_(find_op(op_case.op)), types_(types_of(op_case)), blocks_(device) {
   const OpSignature signature = op_.infer(op_case.attrs, types_);
   for (size_t i = 0; i < types_.size(); ++i) {
     const bool ids = static_cast<int>(i) == op_case.ids;
@@ -65,8 +65,15 @@ BenchOperands::BenchOperands(Device& device, const BenchPattern& pattern, const 
   for (const TensorType& type : signature.saved) saved_.push_back(make(type));
 }
 
-BenchOperands::~BenchOperands() {
+BenchOperands::Blocks::~Blocks() {
   for (const auto& [block, bytes] : blocks_) device_.release(block, bytes);
+}
+
+void* BenchOperands::Blocks::take(size_t bytes, const std::string& op) {
+  void* block = device_.allocate(bytes);
+  if (!block) throw OutOfMemory(device_.name() + ": no memory for the operands of " + op);
+  blocks_.emplace_back(block, bytes);
+  return block;
 }
 
 void BenchOperands::run(bool backward) {
@@ -78,8 +85,7 @@ void BenchOperands::run(bool backward) {
 void BenchOperands::run_gradient(size_t input) {
   std::vector<GradView> one(din_.size());
   one[input] = din_[input];
-  gpu_backend().kernels(case_.op).backward(
-      {&case_.attrs, in_, out_, saved_, nullptr}, dout_, one);
+  gpu_backend().kernels(case_.op).backward({&case_.attrs, in_, out_, saved_, nullptr}, dout_, one);
 }
 
 std::vector<TensorType> BenchOperands::types_of(const GpuOpCase& op_case) {
@@ -92,11 +98,7 @@ std::vector<TensorType> BenchOperands::types_of(const GpuOpCase& op_case) {
 }
 
 TensorView BenchOperands::make(const TensorType& type) {
-  const size_t bytes = static_cast<size_t>(type.bytes());
-  void* block = device_.allocate(bytes);
-  if (!block) throw OutOfMemory(device_.name() + ": no memory for the operands of " + op_.name);
-  blocks_.emplace_back(block, bytes);
-  return {block, type.shape, type.dtype};
+  return {blocks_.take(static_cast<size_t>(type.bytes()), op_.name), type.shape, type.dtype};
 }
 
 }  // namespace vitrine

@@ -1,6 +1,7 @@
 // Operands for timing operations on a GPU, filled with random values.
 #pragma once
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -9,7 +10,8 @@
 
 namespace vitrine {
 
-// Random values that tensors are cut from, drawn once; in the calling thread's lane.
+// Random values that tensors are cut from, drawn once; in the calling thread's lane. Throws
+// OutOfMemory.
 class BenchPattern {
  public:
   explicit BenchPattern(Device& device);
@@ -35,10 +37,6 @@ class BenchPattern {
 class BenchOperands {
  public:
   BenchOperands(Device& device, const BenchPattern& pattern, const GpuOpCase& op_case);
-  ~BenchOperands();
-  BenchOperands(const BenchOperands&) = delete;
-  BenchOperands& operator=(const BenchOperands&) = delete;
-
   void run(bool backward);
   // The gradient of one input alone.
   void run_gradient(size_t input);
@@ -46,13 +44,26 @@ class BenchOperands {
   static std::vector<TensorType> types_of(const GpuOpCase& op_case);
 
  private:
+  // Given back also where making the operands throws.
+  class Blocks {
+   public:
+    explicit Blocks(Device& device) : device_(device) {}
+    ~Blocks();
+    Blocks(const Blocks&) = delete;
+    Blocks& operator=(const Blocks&) = delete;
+    void* take(size_t bytes, const std::string& op);
+
+   private:
+    Device& device_;
+    std::vector<std::pair<void*, size_t>> blocks_;
+  };
+
   TensorView make(const TensorType& type);
 
-  Device& device_;
   const GpuOpCase& case_;
   const OpDef& op_;
   std::vector<TensorType> types_;
-  std::vector<std::pair<void*, size_t>> blocks_;
+  Blocks blocks_;
   std::vector<TensorView> in_, out_, saved_, dout_;
   std::vector<GradView> din_;
 };

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "gpu/record_graph.h"
+#include "gpu/capture_graph.h"
 #include "gpu/runtime.h"
 #include "ops/gpu/gemm_choices.h"
 #include "ops/gpu/precision.h"
@@ -374,7 +374,7 @@ void choose(const Gemm& g, const GemmKey& key, Plan& plan, void* scratch) {
   if (!measured || flops < kTimedFlops) return;
   if (capturing()) {
     plan.settled = false;
-    not_recorded("a product whose kernel is not chosen yet");
+    not_capturable("a product whose kernel is not chosen yet");
     return;
   }
   for (const WgmmaVariant& own : wgmma_variants(g)) all.push_back({own, {}});

@@ -60,7 +60,7 @@ constexpr int64_t kScaleBytes = kScales * static_cast<int64_t>(sizeof(Fp8Scale))
 bool fp8_linear(const OpCall& call) {
   const TensorView &x = call.in[0], &w = call.in[1];
   if (!linear_in_fp8(*call.attrs, x.shape, w.shape, w.dtype)) return false;
-  return limits().major * 10 + limits().minor >= 89;
+  return limits().major * 10 + limits().minor >= kFp8Architecture;
 }
 
 void linear_fp8_forward(const OpCall& call) {

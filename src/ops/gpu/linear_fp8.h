@@ -5,7 +5,9 @@
 
 namespace vitrine::gpu {
 
-// Whether this call runs in fp8 here: linear_in_fp8() on a GPU that has such products (8.9 on).
+constexpr int kFp8Architecture = 89;  // 8.9, the first that has such products
+
+// Whether this call runs in fp8 here: linear_in_fp8() on a GPU that has such products.
 bool fp8_linear(const OpCall& call);
 void linear_fp8_forward(const OpCall& call);
 // At least one gradient is wanted.

@@ -11,7 +11,10 @@ Backend& gpu_backend() { throw DeviceError(why_no_gpu()); }
 
 std::vector<GpuOpTiming> bench_gpu_ops(const GpuBenchOptions&) { throw DeviceError(why_no_gpu()); }
 double bench_gpu_copy() { throw DeviceError(why_no_gpu()); }
-std::vector<SustainedProduct> sustained_products(int, std::span<const ProductShape>, double) {
+std::vector<SustainedProduct> sustained_products(int,
+                                                 std::span<const ProductShape>,
+                                                 double,
+                                                 double) {
   throw DeviceError(why_no_gpu());
 }
 double gpu_issue_ns(int) { throw DeviceError(why_no_gpu()); }

@@ -11,6 +11,7 @@
 #include "gpu/gpu.h"
 #include "ops/fp8.h"
 #include "ops/gpu/bench_operands.h"
+#include "ops/gpu/linear_fp8.h"
 
 namespace vitrine {
 namespace {
@@ -37,18 +38,21 @@ class Loop {
     call();
     device_.synchronize();
     const int64_t once = time(call, 2) / 2;
-    const int calls = static_cast<int>(
-        std::clamp<int64_t>(kBatchNs / std::max<int64_t>(once, 1), 1, kMostCalls));
+    const int calls =
+        static_cast<int>(std::clamp<int64_t>(kBatchNs / std::max<int64_t>(once, 1), 1, kMostCalls));
     const int64_t end = now_ns() + static_cast<int64_t>(seconds * 1e9);
-    const int64_t counted = end - static_cast<int64_t>(seconds * 0.5e9);
+    const int64_t counted = end - static_cast<int64_t>(seconds * 0.5e9);  // from here on
     int64_t total = 0, count = 0;
-    do {
-      const int64_t batch = time(call, calls);
-      if (now_ns() < counted) continue;
-      total += batch;
-      count += calls;
-    } while (now_ns() < end);
-    return static_cast<double>(total) / static_cast<double>(std::max<int64_t>(count, 1));
+    for (bool counts = false, last = false; !last;) {
+      const int64_t batch = time(call, calls), now = now_ns();
+      last = now >= end && counts;
+      if (counts) {
+        total += batch;
+        count += calls;
+      }
+      counts = now >= counted;
+    }
+    return static_cast<double>(total) / static_cast<double>(count);
   }
 
  private:
@@ -69,30 +73,27 @@ class Loop {
 
 }  // namespace
 
-std::vector<SustainedProduct> sustained_products(int gpu,
+std::vector<SustainedProduct> sustained_products(int index,
                                                  std::span<const ProductShape> shapes,
-                                                 double seconds) {
-  const std::vector<GpuDescription> gpus = gpu_devices();
-  const auto device = make_gpu_device(gpu);
+                                                 double seconds,
+                                                 double room_bytes) {
+  const GpuDescription description = gpu_devices().at(static_cast<size_t>(index));
+  const bool fp8 = 10 * description.major + description.minor >= gpu::kFp8Architecture;
+  const auto device = make_gpu_device(index);
   device->enter_lane(0);
   const BenchPattern pattern(*device);
-  const double room = 0.5 * static_cast<double>(gpus[static_cast<size_t>(gpu)].memory_bytes);
   Loop loop(*device);
   std::vector<SustainedProduct> results;
   for (const ProductShape& shape : shapes) {
-    if (bytes_of(shape) > room) continue;
+    if (bytes_of(shape) > room_bytes || (shape.fp8 && !fp8)) continue;
     const GpuOpCase op_case = case_of(shape);
     BenchOperands operands(*device, pattern, op_case);
+    const auto forward = [&] { operands.run(false); };
+    if (results.empty()) loop.typical_ns(1, forward);
     SustainedProduct result{shape};
-    try {
-      if (results.empty()) loop.typical_ns(1, [&] { operands.run(false); });
-      result.forward_ns = loop.typical_ns(seconds, [&] { operands.run(false); });
-      operands.run(false);
-      result.backward_ns = loop.typical_ns(seconds, [&] { operands.run(true); });
-    } catch (const DeviceError&) {
-      if (!shape.fp8) throw;
-      continue;  // no 8-bit products on this card
-    }
+    result.forward_ns = loop.typical_ns(seconds, forward);
+    operands.run(false);
+    result.backward_ns = loop.typical_ns(seconds, [&] { operands.run(true); });
     results.push_back(result);
   }
   device->synchronize();

@@ -20,11 +20,13 @@ struct SustainedProduct {
 };
 
 // In bf16 with random operands, in lane 0 of GPU `gpu`, after a second of products that do not
-// count; each shape and direction for about `seconds`. Shapes that do not fit in half of the
-// memory that is free, and fp8 where there is none, are left out. Throws DeviceError.
+// count; each shape and direction for about `seconds`. Shapes whose operands take more than
+// `room_bytes`, and fp8 before architecture 8.9, are left out. Throws DeviceError, and OutOfMemory
+// where less is free than `room_bytes` says.
 std::vector<SustainedProduct> sustained_products(int gpu,
                                                  std::span<const ProductShape> shapes,
-                                                 double seconds);
+                                                 double seconds,
+                                                 double room_bytes);
 
 // Nanoseconds between two operations that the host issues one after the other to a GPU that has
 // nothing else to do.

@@ -1,5 +1,5 @@
 // Capturing, checking and launching of graphs.
-#include "gpu/record_graph.h"
+#include "gpu/capture_graph.h"
 
 #include <utility>
 #include <vector>
@@ -10,10 +10,10 @@
 namespace vitrine::gpu {
 namespace {
 
-thread_local bool is_recording = false;
+thread_local bool is_capturing = false;
 thread_local const char* spoiled_by = nullptr;
 
-class Graph : public RecordedWork {
+class Graph : public CapturedWork {
  public:
   explicit Graph(cudaGraphExec_t executable) : executable_(executable) {}
   ~Graph() override { cudaGraphExecDestroy(executable_); }
@@ -79,7 +79,7 @@ std::string capture(const std::function<void()>& issue, Captured& captured) {
     cudaGetLastError();
     return std::string("the stream cannot capture: ") + cudaGetErrorString(begun);
   }
-  is_recording = true;
+  is_capturing = true;
   spoiled_by = nullptr;
   std::string why;
   try {
@@ -89,8 +89,8 @@ std::string capture(const std::function<void()>& issue, Captured& captured) {
   } catch (...) {
     why = "something was thrown that is no error of this program";
   }
-  is_recording = false;
-  if (spoiled_by) why = std::string(std::exchange(spoiled_by, nullptr)) + " cannot be recorded";
+  is_capturing = false;
+  if (spoiled_by) why = std::string(std::exchange(spoiled_by, nullptr)) + " cannot be captured";
   const cudaError_t ended = cudaStreamEndCapture(stream(), &captured.graph);
   cudaGetLastError();
   if (why.empty() && ended != cudaSuccess) {
@@ -102,24 +102,24 @@ std::string capture(const std::function<void()>& issue, Captured& captured) {
 
 }  // namespace
 
-bool recording() { return is_recording; }
+bool in_capture() { return is_capturing; }
 
-void not_recorded(const char* what) {
-  if (is_recording) throw DeviceError(std::string(what) + " cannot be recorded");
+void not_capturable(const char* what) {
+  if (is_capturing) throw DeviceError(std::string(what) + " cannot be captured");
 }
 
-bool spoil_recording(const char* what) noexcept {
-  if (is_recording) spoiled_by = what;
-  return is_recording;
+bool spoil_capture(const char* what) noexcept {
+  if (is_capturing) spoiled_by = what;
+  return is_capturing;
 }
 
-std::mutex& recording_mutex() {
+std::mutex& capture_mutex() {
   static auto* mutex = new std::mutex;
   return *mutex;
 }
 
-std::unique_ptr<RecordedWork> record_graph(const std::function<void()>& issue, std::string& why) {
-  const std::lock_guard lock(recording_mutex());
+std::unique_ptr<CapturedWork> capture_graph(const std::function<void()>& issue, std::string& why) {
+  const std::lock_guard lock(capture_mutex());
   Captured captured;
   why = capture(issue, captured);
   if (!why.empty()) return {};
