@@ -142,6 +142,12 @@ double JsonReader::number(const std::string& key, double fallback) {
   return value->get<double>();
 }
 
+double JsonReader::positive(const std::string& key) {
+  const double value = number(key, 0);
+  if (std::isfinite(value) && value > 0) return value;
+  throw ConfigError(path_of(key) + format(": expected a number over 0, got %g", value));
+}
+
 std::string JsonReader::text(const std::string& key, const std::string& fallback) {
   const Json* value = find(key);
   if (!value) return fallback;

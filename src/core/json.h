@@ -34,6 +34,8 @@ class JsonReader {
   int64_t integer(const std::string& key, int64_t fallback);
   int64_t integer(const std::string& key, int64_t fallback, int64_t minimum, int64_t maximum);
   double number(const std::string& key, double fallback);
+  // Finite and over 0; absent is an error too.
+  double positive(const std::string& key);
   std::string text(const std::string& key, const std::string& fallback);
   std::string choice(const std::string& key,
                      const std::string& fallback,

@@ -1,20 +1,11 @@
 // Measurements as JSON.
 #include "machines/measured.h"
 
-#include <cmath>
-
 #include "core/error.h"
-#include "core/format.h"
 #include "core/json.h"
 
 namespace vitrine {
 namespace {
-
-double positive(JsonReader& in, const char* key) {
-  const double value = in.number(key, 0);
-  if (std::isfinite(value) && value > 0) return value;
-  throw ConfigError(in.path_of(key) + format(": expected a number over 0, got %g", value));
-}
 
 const Json& list(JsonReader& in, const char* key) {
   const Json& value = in.raw(key);
@@ -32,8 +23,8 @@ MeasuredRow row_from_json(const Json& json, const std::string& where) {
     if (!feature.is_number()) throw ConfigError(in.path_of("features") + ": expected numbers");
     row.features.push_back(feature.get<double>());
   }
-  row.work = positive(in, "work");
-  row.ns = positive(in, "ns");
+  row.work = in.positive("work");
+  row.ns = in.positive("ns");
   in.finish();
   return row;
 }
@@ -79,7 +70,7 @@ MeasuredMachine measured_from_json(const Json& json, const std::string& where) {
   MeasuredMachine machine;
   machine.processor = in.text("processor", "");
   machine.cpus = small_count(in, "cpus");
-  machine.handoff_ns = positive(in, "handoff_ns");
+  machine.handoff_ns = in.positive("handoff_ns");
   machine.disk_write_bytes_per_s = in.number("disk_write_bytes_per_s", 0);
   machine.disk_read_bytes_per_s = in.number("disk_read_bytes_per_s", 0);
   for (const Json& each : list(in, "operations")) {
@@ -106,8 +97,8 @@ MeasuredMachine measured_from_json(const Json& json, const std::string& where) {
                      "all_gather",
                      {"all_gather", "all_gather_v", "reduce_scatter", "reduce_scatter_v", "send"});
     collective.ranks = static_cast<int>(inner.integer("ranks", 2, 2, 1 << 20));
-    collective.bytes = positive(inner, "bytes");
-    collective.ns = positive(inner, "ns");
+    collective.bytes = inner.positive("bytes");
+    collective.ns = inner.positive("ns");
     collective.cores = inner.number("cores", 0);
     inner.finish();
     machine.collectives.push_back(collective);

@@ -1,20 +1,11 @@
 // Measurements of GPUs as JSON.
 #include "machines/measured_gpus.h"
 
-#include <cmath>
-
 #include "core/error.h"
-#include "core/format.h"
 #include "core/json.h"
 
 namespace vitrine {
 namespace {
-
-double positive(JsonReader& in, const char* key) {
-  const double value = in.number(key, 0);
-  if (std::isfinite(value) && value > 0) return value;
-  throw ConfigError(in.path_of(key) + format(": expected a number over 0, got %g", value));
-}
 
 std::string word(JsonReader& in, const char* key) {
   std::string text = in.text(key, "");
@@ -84,28 +75,28 @@ MeasuredGpus measured_gpus_from_json(const Json& json, const std::string& where)
                                    {"upload_bytes_per_s", &gpus.upload_bytes_per_s},
                                    {"download_bytes_per_s", &gpus.download_bytes_per_s},
                                    {"issue_ns", &gpus.issue_ns}}) {
-    *field = positive(in, key);
+    *field = in.positive(key);
   }
   read_list(in, "peaks", gpus.peaks, [](JsonReader& entry) {
-    return MeasuredGpus::Peak{word(entry, "dtype"), positive(entry, "flops_per_s")};
+    return MeasuredGpus::Peak{word(entry, "dtype"), entry.positive("flops_per_s")};
   });
   read_list(in, "products", gpus.products, [](JsonReader& entry) {
     return MeasuredGpus::Product{entry.boolean("fp8", false),
-                                 positive(entry, "rows"),
-                                 positive(entry, "in"),
-                                 positive(entry, "out"),
-                                 positive(entry, "forward_ns"),
-                                 positive(entry, "backward_ns")};
+                                 entry.positive("rows"),
+                                 entry.positive("in"),
+                                 entry.positive("out"),
+                                 entry.positive("forward_ns"),
+                                 entry.positive("backward_ns")};
   });
   read_list(in, "passes", gpus.passes, [](JsonReader& entry) {
     return MeasuredGpus::Pass{word(entry, "op"),
                               entry.boolean("backward", false),
-                              positive(entry, "bytes"),
-                              positive(entry, "ns")};
+                              entry.positive("bytes"),
+                              entry.positive("ns")};
   });
   read_list(in, "collectives", gpus.collectives, [](JsonReader& entry) {
     return MeasuredGpus::Collective{
-        word(entry, "kind"), positive(entry, "bytes"), positive(entry, "ns")};
+        word(entry, "kind"), entry.positive("bytes"), entry.positive("ns")};
   });
   in.finish();
   return gpus;
