@@ -27,6 +27,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int kRanksAProcessor = 4;  // more say nothing about the machine
+
 struct Arguments {
   std::string out = "profile.json", device = "cpu", part;
   int ranks = 0;
@@ -206,6 +208,13 @@ int calibrate(Arguments a, const CommandLine& line) {
   if (!gpu && a.ranks == 0) a.ranks = std::max(2, effective_cpus());
   if (!gpu && a.ranks < 2)
     throw UsageError("--ranks is at least 2: collectives are measured between ranks");
+  const int most = std::max(8, kRanksAProcessor * effective_cpus());
+  if (!gpu && a.ranks > most) {
+    throw UsageError(format("--ranks %d: on %d processors at most %d can be measured",
+                            a.ranks,
+                            effective_cpus(),
+                            most));
+  }
   if (fs::is_directory(a.out)) throw IoError("--out " + a.out + " is a folder: name a file in it");
   const fs::path parent = fs::absolute(fs::path(a.out)).parent_path();
   if (access(parent.c_str(), W_OK) != 0) {

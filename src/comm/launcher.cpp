@@ -356,6 +356,13 @@ LaunchResult launch_ranks(const LaunchOptions& options) {
   if (options.ranks < 1) {
     throw ConfigError("expected at least one rank, got " + std::to_string(options.ranks));
   }
+  if (options.ranks > kMostLocalRanks) {
+    throw ConfigError(
+        format("%d ranks would be as many processes of this host, which starts at most %d; a "
+               "launcher (torchrun, Slurm, mpirun) spreads ranks over hosts",
+               options.ranks,
+               kMostLocalRanks));
+  }
   return Launch(options).run();
 }
 

@@ -9,6 +9,8 @@
 
 namespace vitrine {
 
+constexpr int kMostLocalRanks = 1024;
+
 struct LaunchOptions {
   int ranks = 1;
   std::string executable = "/proc/self/exe";
@@ -51,7 +53,7 @@ inline constexpr const char* kOpenMpSpins = "10000";
 // process's CPUs shared out) and OMP_WAIT_POLICY=passive with short spins. They die with the
 // launcher. Call it from a thread that lives until the end, before other threads exist: SIGINT,
 // SIGTERM and SIGCHLD are blocked in it meanwhile. Throws IoError when a log or the program cannot
-// be opened.
+// be opened, ConfigError below 1 and above kMostLocalRanks ranks.
 LaunchResult launch_ranks(const LaunchOptions& options);
 
 }  // namespace vitrine

@@ -158,7 +158,7 @@ void* pinned(size_t bytes) {
   const std::lock_guard lock(mutex);
   const size_t size = (bytes + 63) / 64 * 64;
   if (size > left) {
-    left = std::max<size_t>(size, 64 * 1024);
+    left = std::max(size, size_t{64} << 10);
     VITRINE_GPU_CHECK(cudaMallocHost(reinterpret_cast<void**>(&page), left));
   }
   void* out = page;

@@ -97,7 +97,7 @@ std::vector<ComputeOp> compute_order(const std::vector<int>& blocks,
                                      bool forward_only = false);
 
 // The bytes of the control message of kNorm.
-constexpr int64_t kControlBytes = 70 * 8;  // exact sum, loss, rank 0's progress
+constexpr int64_t kControlBytes = int64_t{70} * 8;  // exact sum, loss, rank 0's progress
 
 // The schedule in words, a line an action, for `explain`. And as JSON text (golden-tested).
 std::string describe_schedule(const Schedule& schedule, const Graph& graph);

@@ -50,6 +50,7 @@ TEST_F(BadInput, CalibrationIsRefusedBeforeItMeasures) {
               AllOf(HasSubstr("nowhere"), HasSubstr("cannot be written to")));
   EXPECT_THAT(refused({"calibrate", "--out", "."}), HasSubstr("is a folder"));
   EXPECT_THAT(refused({"calibrate", "--ranks", "1"}, 2), HasSubstr("at least 2"));
+  EXPECT_THAT(refused({"calibrate", "--ranks", "100000"}, 2), HasSubstr("--ranks 100000: on"));
   EXPECT_THAT(refused({"calibrate", "--device", "gpu", "--out", "."}), HasSubstr("is a folder"));
 }
 

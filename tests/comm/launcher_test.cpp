@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <functional>
 #include <thread>
 
@@ -60,6 +61,15 @@ TEST(Launcher, GivesEachRankItsPlaceAndItsLog) {
     EXPECT_FALSE(contains(log, "OMP_NUM_THREADS= ")) << log;
     EXPECT_TRUE(contains(log, "on standard error")) << log;
   }
+}
+
+// A slip of the finger must not fill the host with processes.
+TEST(Launcher, RefusesMoreRanksThanAHostStarts) {
+  const TemporaryFolder folder;
+  for (const int ranks : {0, kMostLocalRanks + 1, 100'000}) {
+    EXPECT_THROW(launch_ranks(options_for(folder, ranks, "print_environment")), ConfigError);
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "log/rank0.log"));
 }
 
 TEST(Launcher, AppendsToEarlierLogsWhenAsked) {
