@@ -98,6 +98,10 @@ Json measure_ranks(const Arguments& a, const CommandLine& line) {
   options.log_folder = folder.path;
   options.out_fd = options.error_fd = -1;
   const LaunchResult result = launch_ranks(options);
+  if (result.signal != 0) {
+    throw CommError(
+        format("calibrate: interrupted by signal %d; no profile was written", result.signal));
+  }
   if (!result.ok()) throw CommError("calibrate: " + result.summary + "\n" + result.log_tail);
   return read_json_file((folder.path / "part").string());
 }
@@ -215,7 +219,9 @@ int calibrate(Arguments a, const CommandLine& line) {
                             effective_cpus(),
                             most));
   }
+  if (a.out.empty()) throw UsageError("--out is empty: give the name of a file");
   if (fs::is_directory(a.out)) throw IoError("--out " + a.out + " is a folder: name a file in it");
+  refuse_special_file(a.out);
   const fs::path parent = fs::absolute(fs::path(a.out)).parent_path();
   if (access(parent.c_str(), W_OK) != 0) {
     throw IoError("--out " + a.out + ": the folder " + parent.string() +

@@ -126,7 +126,24 @@ int compare(const Arguments& a, const std::string& names) {
     throw UsageError("--cards is required: names such as H100,H200,MTT-S4000; known: " +
                      join(card_profiles(), ", "));
   }
+  // A profile is of one of the cards.
+  const auto is_profiled = [&](const std::string& card) {
+    return !a.job.profile.empty() && is_of_profile(a.job.profile, card);
+  };
+  if (!a.job.profile.empty() && std::none_of(cards.begin(), cards.end(), is_profiled)) {
+    throw UsageError("--profile " + a.job.profile + " is of none of the --cards (" +
+                     join(cards, ", ") + "): name its card among them");
+  }
+  const MakeCluster make = [&](int gpus, const std::string& card) {
+    PlanOptions one = a.job;
+    one.gpus = std::to_string(gpus) + "x" + card;
+    if (!is_profiled(card)) one.profile.clear();
+    Cluster cluster = plan_cluster(one);
+    if (!one.stack.empty()) choose_stack(cluster, one.stack);
+    return cluster;
+  };
   Arguments own = a;
+  if (!is_profiled(cards.front())) own.job.profile.clear();
   const std::string count = own.job.gpus.empty() ? "8" : own.job.gpus;
   if (count.find_first_not_of("0123456789") != std::string::npos) {
     throw UsageError("--gpus " + count +
@@ -135,7 +152,7 @@ int compare(const Arguments& a, const std::string& names) {
   own.job.gpus = count + "x" + cards.front();
   SearchSpace space;
   const PlanJob job = search_job(own.job, space);
-  const std::vector<CardResult> results = compare_cards(job, space, cards);
+  const std::vector<CardResult> results = compare_cards(job, space, cards, make);
   if (a.json) {
     std::printf("%s\n", cards_json(results).dump(1).c_str());
   } else {

@@ -198,7 +198,11 @@ void PlanOptions::add_to(CLI::App* command) {
       ->type_name("NAME|FILE");
   command->add_option("--stack", stack, "Software that the card runs: a part of a known era's name")
       ->type_name("NAME");
-  command->add_option("--profile", profile, "Profile of this machine (vitrine calibrate)")
+  command
+      ->add_option("--profile",
+                   profile,
+                   "Of this machine: for --gpus its GPUs' (vitrine calibrate --device gpu), for "
+                   "--ranks its CPU ranks'")
       ->type_name("FILE");
   command->add_option("--deepspeed", deepspeed, "Strategy from a DeepSpeed configuration")
       ->type_name("FILE");

@@ -19,6 +19,9 @@
 namespace vitrine {
 
 std::string read_text_file(const std::string& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode))
+    throw IoError("cannot read " + path + ": it is a folder; give the name of a file");
   std::ifstream file(path, std::ios::binary);
   if (!file) throw IoError("cannot open " + path + ": " + std::strerror(errno));
   std::ostringstream text;
@@ -76,6 +79,8 @@ Json parse_json(const std::string& text, const std::string& source) {
     const size_t column = newline == std::string::npos || at == 0 ? at + 1 : at - newline;
     throw ConfigError(source + ": not valid JSON at line " + std::to_string(line) + ", column " +
                       std::to_string(column) + ": " + error.what());
+  } catch (const Json::exception& error) {  // a number that no double holds
+    throw ConfigError(source + ": not valid JSON: " + error.what());
   }
 }
 

@@ -141,6 +141,16 @@ const Json& topology_list() {
 
 const std::vector<std::string>& card_profiles() { return shipped().names; }
 
+bool is_of_profile(const std::string& profile_file, const std::string& name) {
+  const Json file = read_json_file(profile_file);
+  JsonReader in(file, profile_file);
+  const std::string base = in.text("base", ""), own = in.text("name", base);
+  if (squeezed_name(own) == squeezed_name(name)) return true;
+  const auto& keys = shipped().keys;
+  const auto of_base = keys.find(squeezed_name(base)), wanted = keys.find(squeezed_name(name));
+  return of_base != keys.end() && wanted != keys.end() && of_base->second == wanted->second;
+}
+
 Cluster make_cluster(const std::string& gpus, const std::string& profile_file) {
   const Wanted wanted = parse_gpus(gpus);
   if (profile_file.empty() && wanted.name.empty()) {
@@ -160,6 +170,10 @@ namespace {
 const Efficiency* find_stack(const Cluster& cluster, const std::string& name) {
   const std::string wanted = squeezed_name(name);
   const Efficiency* found = nullptr;
+  if (squeezed_name(cluster.efficiency.era) == wanted) return &cluster.efficiency;
+  for (const Efficiency& each : cluster.stacks) {
+    if (squeezed_name(each.era) == wanted) return &each;
+  }
   if (squeezed_name(cluster.efficiency.era).find(wanted) != std::string::npos) {
     found = &cluster.efficiency;
   }
@@ -177,7 +191,7 @@ void choose_stack(Cluster& cluster, const std::string& name) {
     std::vector<std::string> known = {cluster.efficiency.era};
     for (const Efficiency& each : cluster.stacks) known.push_back(each.era);
     throw ConfigError("no software called \"" + name + "\" is known on " + cluster.profile +
-                      "; known: " + join(known, ", "));
+                      "; known: \"" + join(known, "\", \"") + "\"");
   }
   // What the card reaches stays its own: stacks come with a chip, ceilings and power with a card.
   const Efficiency stack = *found;

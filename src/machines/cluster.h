@@ -79,10 +79,12 @@ struct Cluster {
 // an object of Accelerator's fields over one
 // ("base"). Throws ConfigError with the nearest known name or key, IoError for an unreadable file.
 Cluster make_cluster(const std::string& gpus, const std::string& profile_file = "");
+// Whether "64xNAME" may be said with that profile file. Throws IoError, ConfigError.
+bool is_of_profile(const std::string& profile_file, const std::string& name);
 const std::vector<std::string>& card_profiles();
-// Prices the cluster by other software on its card: the one whose era has `name` in it (capitals
-// and spaces do not matter; the last of several, which is the newest). Throws ConfigError with the
-// known ones.
+// Prices the cluster by other software on its card: the one whose era is `name`, else has it in it
+// (capitals and spaces do not matter; the last of several, which is the newest). Throws ConfigError
+// with the known ones.
 void choose_stack(Cluster& cluster, const std::string& name);
 bool has_stack(const Cluster& cluster, const std::string& name);
 // What joins the cards and stands behind them, over a profile: "dgx-a100", "dgx-h100",

@@ -10,15 +10,19 @@
 #include "core/error.h"
 #include "core/format.h"
 #include "core/json.h"
+#include "machines/measured_gpus.h"
 
 namespace vitrine {
 namespace {
 
-// A rate or size: finite, not negative.
-double amount(JsonReader& in, const char* key, double fallback) {
+constexpr double kMostAmount = 1e21;  // beyond any machine, and far from the ends of a double
+constexpr double kLeastShare = 1e-4;
+
+// A rate, size or time: not negative.
+double amount(JsonReader& in, const char* key, double fallback, double most = kMostAmount) {
   const double value = in.number(key, fallback);
-  if (std::isfinite(value) && value >= 0) return value;
-  throw ConfigError(in.path_of(key) + format(": is not negative, got %g", value));
+  if (value >= 0 && value <= most) return value;
+  throw ConfigError(in.path_of(key) + format(": must be from 0 to %g, got %g", most, value));
 }
 
 // At least `least`, not over a million.
@@ -97,7 +101,7 @@ void set_card(Cluster& cluster, const Accelerator& card) {
   cluster.pcie_bytes_per_s = card.pcie_bytes_per_s;
 }
 
-constexpr double kMostCommunication = 10;
+constexpr double kMostCommunication = 10, kMostFill = 1e5, kMostNs = 1e9;
 
 // `stack`: of other software on the card, whose ceilings stay.
 void set_efficiency(Efficiency& efficiency,
@@ -114,24 +118,28 @@ void set_efficiency(Efficiency& efficiency,
                                    {"power", &efficiency.power},
                                    {"narrow_ceiling", &efficiency.narrow_ceiling},
                                    {"narrow_share", &efficiency.narrow_share}}) {
+    const double share = in.number(key, *field);
     if (!in.has(key)) continue;
-    *field = in.number(key, *field);
-    if (!(*field > 0 && *field <= 1)) {
-      throw ConfigError(in.path_of(key) + format(": is over 0 and at most 1, got %g", *field));
+    *field = share;
+    if (!(share >= kLeastShare && share <= 1)) {
+      throw ConfigError(in.path_of(key) +
+                        format(": must be from %g to 1, got %g", kLeastShare, share));
     }
   }
   // Of a model's rate and not of a peak: a machine may do better.
   efficiency.communication = in.number("communication", efficiency.communication);
-  if (!(efficiency.communication > 0 && efficiency.communication <= kMostCommunication)) {
-    throw ConfigError(in.path_of("communication") + format(": is over 0 and at most %g, got %g",
+  if (!(efficiency.communication >= kLeastShare &&
+        efficiency.communication <= kMostCommunication)) {
+    throw ConfigError(in.path_of("communication") + format(": must be from %g to %g, got %g",
+                                                           kLeastShare,
                                                            kMostCommunication,
                                                            efficiency.communication));
   }
   if (!in.has("ceiling") && in.has("matmul") && !stack) efficiency.ceiling = efficiency.matmul;
   if (in.has("ceiling") && !in.has("narrow_ceiling")) efficiency.narrow_ceiling = 0;
   efficiency.swiglu_in_products = in.boolean("swiglu_in_products", efficiency.swiglu_in_products);
-  efficiency.fill = amount(in, "fill", efficiency.fill);
-  efficiency.launch_ns = amount(in, "launch_ns", efficiency.launch_ns);
+  efficiency.fill = amount(in, "fill", efficiency.fill, kMostFill);
+  efficiency.launch_ns = amount(in, "launch_ns", efficiency.launch_ns, kMostNs);
   in.finish();
 }
 
@@ -170,8 +178,10 @@ void apply_profile(Cluster& cluster, const Json& fields, const std::string& wher
   if (with_card) {
     in.raw("aliases");
     in.raw("base");
-    in.raw("measured");       // read by measured.h
-    in.raw("measured_gpus");  // what the constants come from, to be looked at
+    in.raw("measured");  // read by measured.h
+    // What the constants come from, to be looked at.
+    if (const Json& gpus = in.raw("measured_gpus"); !gpus.is_null())
+      measured_gpus_from_json(gpus, in.path_of("measured_gpus"));
     if (const Json& card = in.raw("card"); card.is_string()) {
       set_card(cluster, named_card(card.get<std::string>(), in.path_of("card")));
     } else if (!card.is_null()) {
@@ -180,11 +190,13 @@ void apply_profile(Cluster& cluster, const Json& fields, const std::string& wher
     if (const Json& efficiency = in.raw("efficiency"); !efficiency.is_null()) {
       set_efficiency(cluster.efficiency, efficiency, in.path_of("efficiency"));
     }
-    if (const Json& stacks = in.raw("stacks"); stacks.is_array()) {
-      for (const Json& fields : stacks) {
+    if (const Json& stacks = in.raw("stacks"); !stacks.is_null()) {
+      if (!stacks.is_array())
+        throw ConfigError(in.path_of("stacks") + ": expected a list of objects");
+      for (size_t i = 0; i < stacks.size(); ++i) {
         Efficiency stack = cluster.efficiency;
         stack.fitted_to = "";
-        set_efficiency(stack, fields, in.path_of("stacks"), true);
+        set_efficiency(stack, stacks[i], in.path_of("stacks") + format("[%zu]", i), true);
         std::erase_if(cluster.stacks, [&](const Efficiency& e) { return e.era == stack.era; });
         cluster.stacks.push_back(std::move(stack));
       }

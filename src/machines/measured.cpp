@@ -110,6 +110,11 @@ MeasuredMachine measured_from_json(const Json& json, const std::string& where) {
 
 MeasuredMachine read_measured(const std::string& profile_file) {
   const Json file = read_json_file(profile_file);
+  if (file.is_object() && file.contains("measured_gpus")) {
+    throw ConfigError(profile_file +
+                      ": is a profile of GPUs, for plans with --gpus; vitrine calibrate without "
+                      "--device gpu measures CPU ranks into one for --ranks");
+  }
   if (!file.is_object() || !file.contains("measured")) {
     throw ConfigError(profile_file +
                       ": has no \"measured\" section; make one with vitrine calibrate --out FILE");

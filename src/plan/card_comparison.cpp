@@ -52,14 +52,17 @@ const std::vector<Task>& tasks() {
   return all;
 }
 
-TaskFit try_task(const Task& task, const std::string& card, Precision wanted) {
+TaskFit try_task(const Task& task,
+                 const std::string& card,
+                 Precision wanted,
+                 const MakeCluster& make) {
   TaskFit fit;
   fit.task = task.name;
   try {
-    Cluster cluster = make_cluster("1x" + card);
+    Cluster cluster = make(1, card);
     const int cards = task.nodes > 0 ? cluster.gpus_per_node * task.nodes : task.cards;
     // A node of the profile's, also where one card was asked for.
-    cluster = make_cluster(std::to_string(std::max(1, cards)) + "x" + card);
+    cluster = make(std::max(1, cards), card);
     SearchSpace space;
     space.base.sequence = task.sequence;
     space.base.global_batch = task.batch;
@@ -103,14 +106,15 @@ TaskFit decode(const Accelerator& card) {
 
 std::vector<CardResult> compare_cards(const PlanJob& job,
                                       const SearchSpace& space,
-                                      const std::vector<std::string>& cards) {
+                                      const std::vector<std::string>& cards,
+                                      const MakeCluster& make) {
   std::vector<CardResult> results;
   // All names first: a typing error in the last one should not cost the others' searches.
   for (const std::string& card : cards) {
     CardResult r;
     r.card = card;
     r.job = job;
-    r.job.cluster = make_cluster(std::to_string(job.cluster.gpus) + "x" + card);
+    r.job.cluster = make(job.cluster.gpus, card);
     if (job.price_per_hour <= 0) r.job.price_per_hour = r.job.cluster.price_per_hour;
     results.push_back(std::move(r));
   }
@@ -150,7 +154,7 @@ std::vector<CardResult> compare_cards(const PlanJob& job,
       r.limit = error.what();
     }
     for (const Task& task : tasks())
-      r.tasks.push_back(try_task(task, r.card, space.base.precision));
+      r.tasks.push_back(try_task(task, r.card, space.base.precision, make));
     r.tasks.push_back(decode(*r.job.cluster.card));
   }
   return results;

@@ -1,6 +1,7 @@
 // The same job on several cards: what it costs on each, which limit binds, which tasks suit which.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -29,10 +30,13 @@ struct CardResult {
 
 // `job.strategy` as a search holds it (space.base); each card is searched with the same batch and
 // sequence on as many cards as `job.cluster` has. Precisions that a card lacks fall back to the
-// next that it has. Throws ConfigError for unknown cards.
+// next that it has. `make` gives so many of a card, with the topology, profile and software that
+// are wanted. Throws ConfigError for unknown cards.
+using MakeCluster = std::function<Cluster(int gpus, const std::string& card)>;
 std::vector<CardResult> compare_cards(const PlanJob& job,
                                       const SearchSpace& space,
-                                      const std::vector<std::string>& cards);
+                                      const std::vector<std::string>& cards,
+                                      const MakeCluster& make);
 
 std::string cards_text(const std::vector<CardResult>& results);
 Json cards_json(const std::vector<CardResult>& results);

@@ -126,11 +126,12 @@ void check_links(const Cluster& cluster) {
     throw ConfigError(format(
         "%d cards are %d nodes of %d, and of the network between them nothing is known: give "
         "network_bytes_per_s (a card and direction) in the profile, or a topology that has "
-        "it, or at most %d cards",
+        "it, or at most %d card%s",
         cluster.gpus,
         cluster.nodes(),
         cluster.gpus_per_node,
-        cluster.gpus_per_node));
+        cluster.gpus_per_node,
+        cluster.gpus_per_node == 1 ? "" : "s"));
   }
   const bool pcie = cluster.links == NodeLinks::kPcie;
   const double link = pcie ? cluster.pcie_bytes_per_s : cluster.link_bytes_per_s;

@@ -230,6 +230,36 @@ TEST_F(PlanCommand, CardsAreCompared) {
             cards[1]["fits"].get<bool>() ? cards[1]["prediction"]["step_ns"].get<double>() : 1e300);
 }
 
+// A profile is of its own card alone; software is of all.
+TEST_F(PlanCommand, CardsAreComparedWithAProfileOfOneOfThem) {
+  write_text_file(folder_ / "h200.json", R"({"base": "H200", "efficiency": {"matmul": 0.2}})");
+  const auto steps = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> line{"plan",
+                                  "compare-cards",
+                                  "llama3-8b",
+                                  "--cards",
+                                  "H100,H200",
+                                  "--gpus",
+                                  "8",
+                                  "--seq",
+                                  "4096",
+                                  "--global-batch",
+                                  "64",
+                                  "--json"};
+    line.insert(line.end(), more.begin(), more.end());
+    const CommandResult result = run_vitrine(line, folder_.path());
+    EXPECT_EQ(result.code, 0) << result.error;
+    const Json cards = parse_json(result.out, "compare-cards")["cards"];
+    return std::pair(cards[0]["prediction"]["step_ns"].get<double>(),
+                     cards[1]["prediction"]["step_ns"].get<double>());
+  };
+  const auto [h100, h200] = steps({});
+  const auto [same, slower] = steps({"--profile", folder_ / "h200.json"});
+  EXPECT_EQ(same, h100);
+  EXPECT_GT(slower, 2 * h200);
+  EXPECT_NE(steps({"--stack", "pytorch"}).first, h100);
+}
+
 TEST_F(PlanCommand, DeepSpeedsEstimateIsPrinted) {
   const CommandResult result = run_vitrine(
       {"plan", "llama3-8b", "--gpus", "8xH100", "--estimator", "deepspeed", "--zero", "2"},
@@ -264,6 +294,16 @@ TEST_F(PlanCommand, WrongUseExitsWithTwo) {
   refused_job({"--deepspeed", "a.json", "--strategy", "b.json"}, 2);
   refused_job({"--no-such-option"}, 2);
   refused({"plan", "compare-cards", "llama3-8b", "--cards", ","}, 2);
+  write_text_file(folder_ / "h200.json", R"({"base": "H200", "efficiency": {"matmul": 0.3}})");
+  EXPECT_THAT(refused({"plan",
+                       "compare-cards",
+                       "llama3-8b",
+                       "--cards",
+                       "H100",
+                       "--profile",
+                       folder_ / "h200.json"},
+                      2),
+              HasSubstr("of none of the --cards (H100)"));
   refused({"plan", "compare-cards", "llama3-8b", "--cards", "H100", "--gpus", "8xH100"}, 2);
 }
 

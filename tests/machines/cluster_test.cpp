@@ -153,11 +153,22 @@ TEST_F(ProfileFile, NeedsNoBaseWhereTheCardIsNamed) {
 TEST_F(ProfileFile, IsCheckedKeyByKey) {
   EXPECT_THAT(refused(R"({"netwrk_bytes_per_s": 1})"),
               AllOf(HasSubstr("netwrk_bytes_per_s"), HasSubstr("network_bytes_per_s")));
-  EXPECT_THAT(refused(R"({"network_bytes_per_s": -1})"), HasSubstr("is not negative"));
+  EXPECT_THAT(refused(R"({"network_bytes_per_s": -1})"), HasSubstr("must be from 0 to"));
   EXPECT_THAT(refused(R"({"network_bytes_per_s": "fast"})"), HasSubstr("network_bytes_per_s"));
   EXPECT_THAT(refused(R"({"gpus_per_node": 0})"), HasSubstr("gpus_per_node"));
   EXPECT_THAT(refused(R"({"links": "rope"})"), HasSubstr("links"));
-  EXPECT_THAT(refused(R"({"efficiency": {"matmul": 1.2}})"), HasSubstr("at most 1"));
+  EXPECT_THAT(refused(R"({"efficiency": {"matmul": 1.2}})"), HasSubstr("from 0.0001 to 1"));
+  EXPECT_THAT(refused(R"({"efficiency": {"memory": 1e-300}})"), HasSubstr("efficiency.memory"));
+  EXPECT_THAT(refused(R"({"efficiency": {"fill": 1e300}})"), HasSubstr("efficiency.fill"));
+  EXPECT_THAT(refused(R"({"efficiency": {"communication": 11}})"), HasSubstr("to 10"));
+  EXPECT_THAT(refused(R"({"efficiency": {"narow_ceiling": 0.5}})"),
+              HasSubstr("\"narrow_ceiling\""));
+  EXPECT_THAT(refused(R"({"link_bytes_per_s": 1e300})"), HasSubstr("link_bytes_per_s"));
+  EXPECT_THAT(refused(R"({"link_bytes_per_s": 1e999})"), HasSubstr("not valid JSON"));
+  EXPECT_THAT(refused(R"({"stacks": {"era": "x"}})"), HasSubstr("stacks: expected a list"));
+  EXPECT_THAT(refused(R"({"stacks": [{"era": "x"}, {"memory": 2}]})"),
+              HasSubstr("stacks[1].memory"));
+  EXPECT_THAT(refused(R"({"measured_gpus": {"name": "X"}})"), HasSubstr("measured_gpus"));
   EXPECT_THAT(refused(R"({"efficiency": {"matmull": 0.5}})"), HasSubstr("matmul"));
   EXPECT_THAT(refused(R"({"card": "NVIDIA H1000 SXM"})"), HasSubstr("NVIDIA H100 SXM"));
   EXPECT_THAT(refused(R"({"card": {"name": "X"}})"), HasSubstr("memory_bytes"));
@@ -168,6 +179,21 @@ TEST_F(ProfileFile, IsCheckedKeyByKey) {
   EXPECT_THAT(refused("[]"), HasSubstr("expected an object"));
   EXPECT_THAT(refused("{"), HasSubstr("not valid JSON"));
   EXPECT_THROW(make_cluster("8xH100", "/nowhere/profile.json"), IoError);
+}
+
+// "measured" is in both names.
+TEST_F(ProfileFile, StacksAreChosenByTheirWholeNameFirst) {
+  const std::string path = file(R"({"base": "H100",
+    "efficiency": {"era": "measured", "matmul": 0.5, "memory": 0.5},
+    "stacks": [{"era": "vitrine, measured", "matmul": 0.6}]})");
+  Cluster cluster = make_cluster("8xH100", path);
+  choose_stack(cluster, "Measured");
+  EXPECT_DOUBLE_EQ(cluster.efficiency.matmul, 0.5);
+  choose_stack(cluster, "vitrine");
+  EXPECT_DOUBLE_EQ(cluster.efficiency.matmul, 0.6);
+  EXPECT_TRUE(is_of_profile(path, "H100"));
+  EXPECT_TRUE(is_of_profile(path, "h100-sxm"));
+  EXPECT_FALSE(is_of_profile(path, "H200"));
 }
 
 TEST_F(ProfileFile, CanBeATopology) {
