@@ -44,7 +44,6 @@ std::string gpu_profile_text(const MeasuredGpus& gpus, const MeasuredHost& host)
   const FittedGpus fit = fit_gpus(gpus);
   const std::string when = "measured by vitrine calibrate, " + wall_time_text();
   const std::string machine = format("%d x %s", gpus.count, gpus.name.c_str());
-  const double host_link = std::min(gpus.upload_bytes_per_s, gpus.download_bytes_per_s);
   Json profile{{"name", fit.base.empty() ? gpus.name : fit.base}};
   Json sources = Json::array(
       {"efficiency: " + when + " on " + machine,
@@ -53,18 +52,18 @@ std::string gpu_profile_text(const MeasuredGpus& gpus, const MeasuredHost& host)
   if (fit.base.empty()) {
     profile["card"] = {{"name", gpus.name},
                        {"memory_bytes", gpus.memory_bytes},
-                       {"bf16_flops_per_s", fit.bf16_flops_per_s},
-                       {"fp16_flops_per_s", fit.fp16_flops_per_s},
-                       {"fp8_flops_per_s", fit.fp8_flops_per_s},
-                       {"tf32_flops_per_s", fit.tf32_flops_per_s},
-                       {"fp32_flops_per_s", fit.fp32_flops_per_s},
-                       {"memory_bytes_per_s", fit.memory_bytes_per_s},
+                       {"bf16_flops_per_s", fit.card.bf16_flops_per_s},
+                       {"fp16_flops_per_s", fit.card.fp16_flops_per_s},
+                       {"fp8_flops_per_s", fit.card.fp8_flops_per_s},
+                       {"tf32_flops_per_s", fit.card.tf32_flops_per_s},
+                       {"fp32_flops_per_s", fit.card.fp32_flops_per_s},
+                       {"memory_bytes_per_s", fit.card.memory_bytes_per_s},
                        {"source", when + ": rates reached, not peaks"}};
   } else {
     profile["base"] = fit.base;
   }
   profile["multiprocessors"] = gpus.multiprocessors;
-  profile["pcie_bytes_per_s"] = host_link;
+  profile["pcie_bytes_per_s"] = gpus.host_link_bytes_per_s();
   profile["cards_per_host_link"] = 1;  // all GPUs copied at the same time
   sources.push_back("pcie: " + when + ", host link of each GPU, pinned memory");
   // The GPUs that this process may see say nothing about a machine that is known, unless they are

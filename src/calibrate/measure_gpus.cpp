@@ -11,6 +11,7 @@
 #include <memory>
 #include <numeric>
 
+#include "core/buffer.h"
 #include "core/clock.h"
 #include "core/device.h"
 #include "core/error.h"
@@ -64,71 +65,57 @@ std::vector<MeasuredGpus::Pass> measure_passes(int gpu, bool quick) {
 
 class GpuCollectives {
  public:
-  GpuCollectives(World& world, Device& device, bool quick) : device_(device), quick_(quick) {
-    std::vector<int> all(static_cast<size_t>(world.size()));
-    std::iota(all.begin(), all.end(), 0);
-    nccl_ = world.group(all, "calibrate");
-    shared_ = world.group(all, "calibrate.shared");
-    host_ = world.host_group(all, "calibrate.host");
+  GpuCollectives(World& world, Communicator& host, Device& device, bool quick)
+      : ledger_(device), device_(device), quick_(quick), host_(host) {
+    nccl_ = world.group(host.global_ranks(), "calibrate");
+    shared_ = world.group(host.global_ranks(), "calibrate.shared");
   }
 
   std::vector<MeasuredGpus::Collective> run() {
     const auto ranks = static_cast<size_t>(nccl_->size());
     const size_t largest = quick_ ? size_t{64} << 20 : size_t{256} << 20;  // of the whole
-    const Block piece(device_, largest / ranks), whole(device_, largest);
+    const Buffer piece = zeros(largest / ranks), whole = zeros(largest);
     const size_t window_bytes = shared_->window_bytes(largest);
-    const Block window(device_, std::max<size_t>(window_bytes, 1));
-    const std::span<const std::byte> mine = piece.bytes(piece.size());
-    const bool copies = shared_->share(std::span(&mine, 1), window.bytes(window_bytes));
+    const Buffer window = window_bytes > 0 ? zeros(window_bytes) : Buffer();
+    const std::span<const std::byte> mine = first(piece, piece.bytes());
+    const bool copies = shared_->share(std::span(&mine, 1), first(window, window_bytes));
     for (size_t bytes = size_t{1} << 20; bytes <= largest; bytes *= 4) {
       const size_t part = bytes / ranks / 512 * 512;
       const auto count = static_cast<int64_t>(part / dtype_bytes(DType::kBF16));
       const double all = static_cast<double>(part * ranks);
       measure("all_gather", all, [&] {
-        nccl_->all_gather(piece.bytes(part), whole.bytes(part * ranks));
+        nccl_->all_gather(first(piece, part), first(whole, part * ranks));
       });
       measure("reduce_scatter", all, [&] {
-        nccl_->reduce_scatter(whole.bytes(1).data(), piece.bytes(1).data(), count, DType::kBF16);
+        nccl_->reduce_scatter(whole.data(), piece.data(), count, DType::kBF16);
       });
       if (!copies) continue;
       // Pieces that are shared are gathered whole.
       if (bytes == largest) {
-        const std::vector<int64_t> sizes(ranks, static_cast<int64_t>(piece.size()));
-        measure("gather_shared", static_cast<double>(piece.size() * ranks), [&] {
-          shared_->gather_shared(0, whole.bytes(piece.size() * ranks), sizes);
+        const std::vector<int64_t> sizes(ranks, static_cast<int64_t>(piece.bytes()));
+        measure("gather_shared", static_cast<double>(piece.bytes() * ranks), [&] {
+          shared_->gather_shared(0, first(whole, piece.bytes() * ranks), sizes);
         });
       }
       if (window_bytes == 0) continue;
       const std::vector<int64_t> counts(ranks, count);
       measure("reduce_shared", all, [&] {
-        shared_->reduce_scatter_v(
-            whole.bytes(1).data(), counts, piece.bytes(1).data(), DType::kBF16);
+        shared_->reduce_scatter_v(whole.data(), counts, piece.data(), DType::kBF16);
       });
     }
     device_.synchronize();
-    host_->barrier();
+    host_.barrier();
     return std::move(results_);
   }
 
  private:
-  class Block {
-   public:
-    Block(Device& device, size_t size) : device_(device), size_(size) {
-      data_ = static_cast<std::byte*>(device.allocate(size));
-      if (!data_) throw OutOfMemory(device.name() + ": no memory to measure collectives with");
-      device.zero(data_, size);
-    }
-    ~Block() { device_.release(data_, size_); }
-    Block(const Block&) = delete;
-    Block& operator=(const Block&) = delete;
-    std::span<std::byte> bytes(size_t count) const { return {data_, count}; }
-    size_t size() const { return size_; }
-
-   private:
-    Device& device_;
-    size_t size_;
-    std::byte* data_ = nullptr;
-  };
+  // Throws OutOfMemory.
+  Buffer zeros(size_t bytes) {
+    return {ledger_, MemoryCategory::kCommunication, "calibrate", bytes, true};
+  }
+  static std::span<std::byte> first(const Buffer& buffer, size_t bytes) {
+    return {static_cast<std::byte*>(buffer.data()), bytes};
+  }
 
   // Of a call among many that follow each other, by the device's clock; ranks begin together.
   void measure(const char* kind, double bytes, const std::function<void()>& call) {
@@ -137,7 +124,7 @@ class GpuCollectives {
     device_.synchronize();
     std::vector<double> rounds;
     for (int round = 0; round < 3; ++round) {
-      host_->barrier();
+      host_.barrier();
       const auto start = device_.timed_point();
       for (int i = 0; i < calls; ++i) call();
       const auto end = device_.timed_point();
@@ -148,9 +135,11 @@ class GpuCollectives {
     results_.push_back({kind, bytes, std::max(1.0, rounds[1])});
   }
 
+  MemoryLedger ledger_;
   Device& device_;
   const bool quick_;
-  std::shared_ptr<Communicator> nccl_, shared_, host_;
+  Communicator& host_;
+  std::shared_ptr<Communicator> nccl_, shared_;
   std::vector<MeasuredGpus::Collective> results_;
 };
 
@@ -224,7 +213,7 @@ MeasuredGpus measure_gpus(World* world, const RankEnvironment& environment, bool
   if (world) {
     std::vector<int> all(static_cast<size_t>(world->size()));
     std::iota(all.begin(), all.end(), 0);
-    host = world->host_group(all, "calibrate.slowest");
+    host = world->host_group(all, "calibrate.host");
   }
   const auto together = [&] {
     if (host) host->barrier();
@@ -275,7 +264,7 @@ MeasuredGpus measure_gpus(World* world, const RankEnvironment& environment, bool
   if (world) {
     const auto device = make_gpu_device(index);
     device->enter_lane(0);
-    gpus.collectives = GpuCollectives(*world, *device, quick).run();
+    gpus.collectives = GpuCollectives(*world, *host, *device, quick).run();
     take_slowest(*host, gpus);
   }
   std::erase_if(gpus.peaks, [](const MeasuredGpus::Peak& each) { return each.flops_per_s == 0; });

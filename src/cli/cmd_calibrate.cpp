@@ -201,34 +201,15 @@ int calibrate_gpus(Arguments a, const CommandLine& line, const std::string& fold
   return 0;
 }
 
-int calibrate(Arguments a, const CommandLine& line) {
-  const bool gpu = a.device == "gpu";
-  if (!a.part.empty()) return gpu ? measure_gpu_as_rank(a, line) : measure_as_rank(a, line);
-  if (rank_environment().size > 1) {
-    throw UsageError(
-        "vitrine calibrate starts its own ranks: run it once, not under a launcher (WORLD_SIZE is "
-        "set)");
-  }
-  if (!gpu && a.ranks == 0) a.ranks = std::max(2, effective_cpus());
-  if (!gpu && a.ranks < 2)
+int calibrate_cpus(Arguments a, const CommandLine& line, const std::string& folder) {
+  const int cpus = effective_cpus(), most = std::max(8, kRanksAProcessor * cpus);
+  if (a.ranks == 0) a.ranks = std::max(2, cpus);
+  if (a.ranks < 2)
     throw UsageError("--ranks is at least 2: collectives are measured between ranks");
-  const int most = std::max(8, kRanksAProcessor * effective_cpus());
-  if (!gpu && a.ranks > most) {
-    throw UsageError(format("--ranks %d: on %d processors at most %d can be measured",
-                            a.ranks,
-                            effective_cpus(),
-                            most));
+  if (a.ranks > most) {
+    throw UsageError(
+        format("--ranks %d: on %d processors at most %d can be measured", a.ranks, cpus, most));
   }
-  if (a.out.empty()) throw UsageError("--out is empty: give the name of a file");
-  if (fs::is_directory(a.out)) throw IoError("--out " + a.out + " is a folder: name a file in it");
-  refuse_special_file(a.out);
-  const fs::path parent = fs::absolute(fs::path(a.out)).parent_path();
-  if (access(parent.c_str(), W_OK) != 0) {
-    throw IoError("--out " + a.out + ": the folder " + parent.string() +
-                  " does not exist or cannot be written to");
-  }
-  if (gpu) return calibrate_gpus(a, line, parent.string());
-  const int cpus = effective_cpus();
   const bool cuda = fs::exists("/dev/nvidiactl") || fs::exists("/proc/driver/nvidia");
   const int64_t start = now_ns();
   // Before this process has threads.
@@ -239,7 +220,7 @@ int calibrate(Arguments a, const CommandLine& line) {
   DiskSpeed disk;
   const std::vector<MeasuredOperations> alone = measure_operations(a.quick, nullptr, [&] {
     machine.handoff_ns = measure_handoff_ns();
-    disk = measure_disk(parent.string(), int64_t{a.quick ? 16 : 64} << 20);
+    disk = measure_disk(folder, int64_t{a.quick ? 16 : 64} << 20);
   });
   machine.operations.insert(machine.operations.end(), alone.begin(), alone.end());
   machine.disk_write_bytes_per_s = disk.write_bytes_per_s;
@@ -269,6 +250,24 @@ int calibrate(Arguments a, const CommandLine& line) {
   if (cuda) std::printf("%s\n", gpus_hint);
   std::printf("%s written after %.1f s\n", a.out.c_str(), seconds);
   return 0;
+}
+
+int calibrate(const Arguments& a, const CommandLine& line) {
+  const bool gpu = a.device == "gpu";
+  if (!a.part.empty()) return gpu ? measure_gpu_as_rank(a, line) : measure_as_rank(a, line);
+  if (rank_environment().size > 1) {
+    throw UsageError(
+        "vitrine calibrate starts its own ranks: run it once, not under a launcher (WORLD_SIZE is "
+        "set)");
+  }
+  if (a.out.empty()) throw UsageError("--out is empty: give the name of a file");
+  refuse_special_file(a.out);
+  const fs::path parent = fs::absolute(fs::path(a.out)).parent_path();
+  if (access(parent.c_str(), W_OK) != 0) {
+    throw IoError("--out " + a.out + ": the folder " + parent.string() +
+                  " does not exist or cannot be written to");
+  }
+  return gpu ? calibrate_gpus(a, line, parent.string()) : calibrate_cpus(a, line, parent.string());
 }
 
 }  // namespace

@@ -102,8 +102,6 @@ std::string capture(const std::function<void()>& issue, Captured& captured) {
 
 }  // namespace
 
-bool in_capture() { return is_capturing; }
-
 void not_capturable(const char* what) {
   if (is_capturing) throw DeviceError(std::string(what) + " cannot be captured");
 }

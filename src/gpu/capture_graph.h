@@ -15,8 +15,6 @@ namespace vitrine::gpu {
 // that means something else by then, and is a reason to refuse.
 std::unique_ptr<CapturedWork> capture_graph(const std::function<void()>& issue, std::string& why);
 
-// The calling thread is in capture_graph().
-bool in_capture();
 // Throws DeviceError, which ends the capture, where the calling thread captures.
 void not_capturable(const char* what);
 // The same for callers that may not throw: false where the calling thread does not capture.

@@ -16,7 +16,7 @@ namespace vitrine {
 namespace {
 
 constexpr double kMostAmount = 1e21;  // beyond any machine, and far from the ends of a double
-constexpr double kLeastShare = 1e-4;
+constexpr double kLeastShare = 1e-4, kMostCommunication = 10, kMostFill = 1e5, kMostNs = 1e9;
 
 // A rate, size or time: not negative.
 double amount(JsonReader& in, const char* key, double fallback, double most = kMostAmount) {
@@ -100,8 +100,6 @@ void set_card(Cluster& cluster, const Accelerator& card) {
   cluster.link_bytes_per_s = card.link_bytes_per_s;
   cluster.pcie_bytes_per_s = card.pcie_bytes_per_s;
 }
-
-constexpr double kMostCommunication = 10, kMostFill = 1e5, kMostNs = 1e9;
 
 // `stack`: of other software on the card, whose ceilings stay.
 void set_efficiency(Efficiency& efficiency,

@@ -2,6 +2,7 @@
 // "measured_gpus" in the profile that it writes; plan/fit_gpus.h makes constants of it.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,9 @@ struct MeasuredGpus {
   double memory_bytes = 0;
   // Single calls: within a GPU read plus written, to and from pinned host memory one way.
   double copy_bytes_per_s = 0, upload_bytes_per_s = 0, download_bytes_per_s = 0;
+  double host_link_bytes_per_s() const {
+    return std::min(upload_bytes_per_s, download_bytes_per_s);
+  }
   double issue_ns = 0;  // of the host, an operation
 
   // One large product, alone.

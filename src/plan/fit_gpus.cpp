@@ -78,7 +78,7 @@ void fit_products(const MeasuredGpus& measured, Cluster& cluster, FittedGpus& fi
   if (fit.matmul > 0) e.matmul = fit.matmul;
 
   double narrow = 0, narrow_took = 0;
-  if (fit.fp8_flops_per_s <= 0) return;
+  if (fit.card.fp8_flops_per_s <= 0) return;
   e.narrow_share = 1;
   const CardModel card = model_of(cluster, Precision::kF8);
   for (const MeasuredGpus::Product& each : measured.products) {
@@ -124,7 +124,6 @@ void fit_links(const MeasuredGpus& measured, Cluster& cluster, FittedGpus& fit) 
 
 FittedGpus fit_gpus(const MeasuredGpus& measured) {
   FittedGpus fit;
-  Accelerator own{};
   const double bf16 = peak_of(measured, "bf16");
   if (bf16 <= 0 || measured.copy_bytes_per_s <= 0) {
     throw ConfigError("calibrate: " + measured.name +
@@ -139,30 +138,26 @@ FittedGpus fit_gpus(const MeasuredGpus& measured) {
   Cluster cluster;
   if (!fit.base.empty()) {
     cluster = make_cluster(fit.base);
+    fit.card = *cluster.card;
   } else {
-    own.name = measured.name.c_str();
-    own.bf16_flops_per_s = bf16;
-    own.fp16_flops_per_s = peak_of(measured, "f16");
-    own.fp8_flops_per_s = peak_of(measured, "f8_e4m3");
-    own.tf32_flops_per_s = peak_of(measured, "tf32");
-    own.fp32_flops_per_s = peak_of(measured, "f32");
-    own.memory_bytes_per_s = measured.copy_bytes_per_s;
+    fit.card.name = fit.card.link_name = fit.card.source = "";
+    fit.card.memory_bytes = static_cast<int64_t>(measured.memory_bytes);
+    fit.card.bf16_flops_per_s = bf16;
+    fit.card.fp16_flops_per_s = peak_of(measured, "f16");
+    fit.card.fp8_flops_per_s = peak_of(measured, "f8_e4m3");
+    fit.card.tf32_flops_per_s = peak_of(measured, "tf32");
+    fit.card.fp32_flops_per_s = peak_of(measured, "f32");
+    fit.card.memory_bytes_per_s = measured.copy_bytes_per_s;
     // Of a link nothing is known: the host's, until collectives say more.
-    cluster.link_bytes_per_s = std::min(measured.upload_bytes_per_s, measured.download_bytes_per_s);
-    cluster.card = &own;
+    cluster.link_bytes_per_s = measured.host_link_bytes_per_s();
+    cluster.card = &fit.card;
   }
-  const Accelerator& card = *cluster.card;
-  fit.bf16_flops_per_s = card.bf16_flops_per_s;
-  fit.fp16_flops_per_s = card.fp16_flops_per_s;
-  fit.fp8_flops_per_s = card.fp8_flops_per_s;
-  fit.tf32_flops_per_s = card.tf32_flops_per_s;
-  fit.fp32_flops_per_s = card.fp32_flops_per_s;
-  fit.memory_bytes_per_s = card.memory_bytes_per_s;
+  const Accelerator& card = fit.card;
   fit.ceiling = std::min(1.0, bf16 / card.bf16_flops_per_s);
   if (card.fp8_flops_per_s > 0)
     fit.narrow_ceiling = std::min(1.0, peak_of(measured, "f8_e4m3") / card.fp8_flops_per_s);
   // As the profile will have it.
-  cluster.pcie_bytes_per_s = std::min(measured.upload_bytes_per_s, measured.download_bytes_per_s);
+  cluster.pcie_bytes_per_s = measured.host_link_bytes_per_s();
   cluster.gpus = cluster.gpus_per_node = cluster.island = measured.count;
   cluster.multiprocessors = measured.multiprocessors;
   cluster.efficiency.power = 1;

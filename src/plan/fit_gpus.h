@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "machines/accelerators.h"
 #include "machines/measured_gpus.h"
 
 namespace vitrine {
@@ -14,9 +15,8 @@ struct FittedGpus {
   // The shipped profile whose card this is; "" where the card is not known, or is a part of one
   // (MIG), which has less memory.
   std::string base;
-  // Peaks: the table's, or the measured ones of a card that is not in it.
-  double bf16_flops_per_s = 0, fp16_flops_per_s = 0, fp8_flops_per_s = 0, tf32_flops_per_s = 0,
-         fp32_flops_per_s = 0, memory_bytes_per_s = 0;
+  // The table's, or one that is not in it, without a name and with the measured rates as its peaks.
+  Accelerator card{};
   double ceiling = 0, narrow_ceiling = 0;  // one large product, alone: bf16, fp8
   double matmul = 0;                       // products back to back
   double narrow_share = 0;                 // the same of fp8 against bf16, roundings apart

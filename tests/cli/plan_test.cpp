@@ -43,6 +43,24 @@ class PlanCommand : public testing::Test {
     return refused(all, code);
   }
 
+  // One job on eight of each card, as JSON.
+  CommandResult compared(const std::string& cards, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> line{"plan",
+                                  "compare-cards",
+                                  "llama3-8b",
+                                  "--cards",
+                                  cards,
+                                  "--gpus",
+                                  "8",
+                                  "--seq",
+                                  "4096",
+                                  "--global-batch",
+                                  "64",
+                                  "--json"};
+    line.insert(line.end(), more.begin(), more.end());
+    return run_vitrine(line, folder_.path());
+  }
+
   ScratchFolder folder_;
 };
 
@@ -209,19 +227,7 @@ TEST_F(PlanCommand, AReportIsWritten) {
 }
 
 TEST_F(PlanCommand, CardsAreCompared) {
-  const CommandResult result = run_vitrine({"plan",
-                                            "compare-cards",
-                                            "llama3-8b",
-                                            "--cards",
-                                            "H100,MTT-S4000",
-                                            "--gpus",
-                                            "8",
-                                            "--seq",
-                                            "4096",
-                                            "--global-batch",
-                                            "64",
-                                            "--json"},
-                                           folder_.path());
+  const CommandResult result = compared("H100,MTT-S4000");
   ASSERT_EQ(result.code, 0) << result.error;
   const Json cards = parse_json(result.out, "compare-cards")["cards"];
   ASSERT_EQ(cards.size(), 2u);
@@ -234,20 +240,7 @@ TEST_F(PlanCommand, CardsAreCompared) {
 TEST_F(PlanCommand, CardsAreComparedWithAProfileOfOneOfThem) {
   write_text_file(folder_ / "h200.json", R"({"base": "H200", "efficiency": {"matmul": 0.2}})");
   const auto steps = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> line{"plan",
-                                  "compare-cards",
-                                  "llama3-8b",
-                                  "--cards",
-                                  "H100,H200",
-                                  "--gpus",
-                                  "8",
-                                  "--seq",
-                                  "4096",
-                                  "--global-batch",
-                                  "64",
-                                  "--json"};
-    line.insert(line.end(), more.begin(), more.end());
-    const CommandResult result = run_vitrine(line, folder_.path());
+    const CommandResult result = compared("H100,H200", more);
     EXPECT_EQ(result.code, 0) << result.error;
     const Json cards = parse_json(result.out, "compare-cards")["cards"];
     return std::pair(cards[0]["prediction"]["step_ns"].get<double>(),

@@ -64,8 +64,8 @@ MeasuredGpus machine(const std::string& name, int count) {
 TEST(FitGpus, FindsTheRatesOfAMachineThatNobodyListed) {
   const FittedGpus fit = fit_gpus(machine("Acme X1", 4));
   EXPECT_EQ(fit.base, "");
-  EXPECT_DOUBLE_EQ(fit.bf16_flops_per_s, 100e12);
-  EXPECT_DOUBLE_EQ(fit.memory_bytes_per_s, 1e12);
+  EXPECT_DOUBLE_EQ(fit.card.bf16_flops_per_s, 100e12);
+  EXPECT_DOUBLE_EQ(fit.card.memory_bytes_per_s, 1e12);
   EXPECT_DOUBLE_EQ(fit.ceiling, 1);
   EXPECT_NEAR(fit.memory, kPassRate / 1e12, 1e-5);
   EXPECT_NEAR(fit.matmul, kProductRate / 100e12, 1e-4);
@@ -82,7 +82,7 @@ TEST(FitGpus, FindsTheRatesOfAMachineThatNobodyListed) {
 TEST(FitGpus, KeepsThePeaksOfACardThatIsKnown) {
   const FittedGpus fit = fit_gpus(machine("NVIDIA H200", 1));
   EXPECT_EQ(fit.base, "H200");
-  EXPECT_DOUBLE_EQ(fit.bf16_flops_per_s, 989.4e12);
+  EXPECT_DOUBLE_EQ(fit.card.bf16_flops_per_s, 989.4e12);
   EXPECT_NEAR(fit.ceiling, 100 / 989.4, 1e-6);
   EXPECT_NEAR(fit.narrow_ceiling, 200 / 1978.9, 1e-6);
   EXPECT_NEAR(fit.memory, kPassRate / 4.8e12, 1e-5);

@@ -30,15 +30,8 @@ double distance(const std::vector<float>& a,
   return std::sqrt(apart / moved);
 }
 
-class GpuEngine : public ::testing::TestWithParam<Subject> {
+class GpuEngine : public DeterministicGpu, public ::testing::WithParamInterface<Subject> {
  protected:
-  void SetUp() override {
-    const std::string why = why_no_gpu();
-    if (!why.empty()) GTEST_SKIP() << why;
-    gpu::set_deterministic(true);
-  }
-  void TearDown() override { gpu::set_deterministic(false); }
-
   static Execution gpu_now() { return gpu_execution(0); }
 };
 

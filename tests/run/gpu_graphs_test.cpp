@@ -56,15 +56,8 @@ void expect_same(const Trained& issued, const Trained& replayed) {
   }
 }
 
-class GpuGraphs : public ::testing::Test {
+class GpuGraphs : public DeterministicGpu {
  protected:
-  void SetUp() override {
-    const std::string why = why_no_gpu();
-    if (!why.empty()) GTEST_SKIP() << why;
-    gpu::set_deterministic(true);
-  }
-  void TearDown() override { gpu::set_deterministic(false); }
-
   static Execution execution(Graphs graphs) {
     Execution made = gpu_execution(0);
     made.graphs = graphs;

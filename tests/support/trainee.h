@@ -11,7 +11,9 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "gpu/gpu.h"
 #include "models/registry.h"
+#include "ops/gpu/precision.h"
 #include "support/engine_harness.h"
 
 namespace vitrine::testing {
@@ -53,6 +55,17 @@ inline Built build(const Subject& subject) {
   BuiltModel built = build_model(parse_json(subject.section, subject.name), options);
   return {std::move(built.model), std::move(built.batch)};
 }
+
+// Skips without a GPU; equal runs give equal bits.
+class DeterministicGpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string why = why_no_gpu();
+    if (!why.empty()) GTEST_SKIP() << why;
+    gpu::set_deterministic(true);
+  }
+  void TearDown() override { gpu::set_deterministic(false); }
+};
 
 using Parameters = std::map<std::string, std::vector<float>>;
 
