@@ -47,9 +47,8 @@ constexpr size_t kGemmScratch = size_t{256} << 20;
 
 // In the calling thread's stream. The first product of a shape above 1 GFLOP waits for the stream:
 // candidates are timed on the operands (written only to what is written anyway, or to memory taken
-// for the moment), above 20 GFLOP for most of a second; during the capture of a graph the library's
-// first suggestion is taken. Shapes
-// that cuBLASLt refuses run on a plain kernel. Thread-safe.
+// for the moment), above 20 GFLOP for some two seconds; during the capture of a graph the library's
+// first suggestion is taken. Shapes that cuBLASLt refuses run on a plain kernel. Thread-safe.
 void matmul(const Gemm& gemm, void* scratch);
 
 // Choices are read from and kept in the file that VITRINE_GEMM_CACHE names (empty: nowhere),

@@ -30,7 +30,7 @@ std::map<std::string, Table>& tables() {
 
 // Algorithms are opaque bytes that hold for one library version on one model of GPU.
 std::string header(const std::string& gpu) {
-  return "vitrine gemm choices 3, cublasLt " + std::to_string(cublasLtGetVersion()) + ", " + gpu;
+  return "vitrine gemm choices 4, cublasLt " + std::to_string(cublasLtGetVersion()) + ", " + gpu;
 }
 
 std::string file_name(std::string gpu) {

@@ -19,10 +19,14 @@ inline bool copies_well(const void* data, int64_t stride) {
 }
 
 // A row-major matrix [rows, columns] of bf16, `stride` elements a row, in boxes of `box_rows` times
-// 64 columns whose rows of 128 bytes are swizzled in shared memory. Outside it reads are zero and
-// writes are dropped. Throws DeviceError when the driver refuses.
-CUtensorMap tensor_map(
-    const void* data, int64_t rows, int64_t columns, int64_t stride, int box_rows);
+// `box_columns` (64, or 32) whose rows of 128 or 64 bytes are swizzled in shared memory. Outside it
+// reads are zero and writes are dropped. Throws DeviceError when the driver refuses.
+CUtensorMap tensor_map(const void* data,
+                       int64_t rows,
+                       int64_t columns,
+                       int64_t stride,
+                       int box_rows,
+                       int box_columns = 64);
 
 inline int divided_up(int64_t count, int64_t size) {
   return static_cast<int>((count + size - 1) / size);

@@ -109,7 +109,7 @@ bool wgmma_ready() {
 }
 
 CUtensorMap tensor_map(
-    const void* data, int64_t rows, int64_t columns, int64_t stride, int box_rows) {
+    const void* data, int64_t rows, int64_t columns, int64_t stride, int box_rows, int box_columns) {
   using Encode = decltype(&cuTensorMapEncodeTiled);
   static const Encode encode = [] {
     void* function = nullptr;
@@ -122,7 +122,8 @@ CUtensorMap tensor_map(
   CUtensorMap map{};
   const cuuint64_t sizes[] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
   const cuuint64_t strides[] = {static_cast<cuuint64_t>(stride) * 2};
-  const cuuint32_t box[] = {64, static_cast<cuuint32_t>(box_rows)};
+  const cuuint32_t box[] = {static_cast<cuuint32_t>(box_columns),
+                            static_cast<cuuint32_t>(box_rows)};
   const cuuint32_t steps[] = {1, 1};
   const CUresult result = encode(&map,
                                  CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
@@ -133,7 +134,8 @@ CUtensorMap tensor_map(
                                  box,
                                  steps,
                                  CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                 CU_TENSOR_MAP_SWIZZLE_128B,
+                                 box_columns == 64 ? CU_TENSOR_MAP_SWIZZLE_128B
+                                                   : CU_TENSOR_MAP_SWIZZLE_64B,
                                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {

@@ -12,10 +12,12 @@ namespace {
 constexpr int kBoxRows = 64;
 
 // The halves of a matrix [m, 2f].
+template <bool kBackward>
 void map_halves(const SwigluProduct& p, void* data, CUtensorMap& gate, CUtensorMap& up) {
+  constexpr int kColumns = SwigluLayout<kBackward>::kBoxColumns;
   auto* const first = static_cast<__nv_bfloat16*>(data);
-  gate = tensor_map(first, p.m, p.f, 2 * p.f, kBoxRows);
-  up = tensor_map(first + p.f, p.m, p.f, 2 * p.f, kBoxRows);
+  gate = tensor_map(first, p.m, p.f, 2 * p.f, kBoxRows, kColumns);
+  up = tensor_map(first + p.f, p.m, p.f, 2 * p.f, kBoxRows, kColumns);
 }
 
 template <bool kBackward>
@@ -48,10 +50,11 @@ void wgmma_swiglu_forward(const SwigluProduct& p, int multiprocessors) {
   SwigluMaps maps{};
   const auto* const weight = static_cast<const __nv_bfloat16*>(p.weight);
   maps.a = tensor_map(p.in, p.m, p.k, p.k, kWgmmaRows);
-  maps.b = tensor_map(weight, p.f, p.k, p.k, 64);
-  maps.b2 = tensor_map(weight + p.f * p.k, p.f, p.k, p.k, 64);
-  map_halves(p, p.gate_up, maps.gate, maps.up);
-  maps.h = tensor_map(p.out, p.m, p.f, p.f, kBoxRows);
+  using Layout = SwigluLayout<false>;
+  maps.b = tensor_map(weight, p.f, p.k, p.k, Layout::kColumns);
+  maps.b2 = tensor_map(weight + p.f * p.k, p.f, p.k, p.k, Layout::kColumns);
+  map_halves<false>(p, p.gate_up, maps.gate, maps.up);
+  maps.h = tensor_map(p.out, p.m, p.f, p.f, kBoxRows, Layout::kBoxColumns);
   launch<false>(p, maps, multiprocessors);
 }
 
@@ -59,8 +62,8 @@ void wgmma_swiglu_backward(const SwigluProduct& p, int multiprocessors) {
   SwigluMaps maps{};
   maps.a = tensor_map(p.in, p.m, p.k, p.k, kWgmmaRows);
   maps.b = tensor_map(p.weight, p.k, p.f, p.f, kWgmmaStep);
-  map_halves(p, p.gate_up, maps.gate, maps.up);
-  map_halves(p, p.out, maps.d_gate, maps.d_up);
+  map_halves<true>(p, p.gate_up, maps.gate, maps.up);
+  map_halves<true>(p, p.out, maps.d_gate, maps.d_up);
   launch<true>(p, maps, multiprocessors);
 }
 

@@ -23,16 +23,22 @@ struct SwigluMaps {
   CUtensorMap a, b, b2, gate, up, h, d_gate, d_up;
 };
 
+constexpr int kSwigluN = 192;  // columns of a tile's product
+constexpr int kSwigluSums = kSwigluN / 2;
+
 template <bool kBackward>
 struct SwigluLayout {
   static constexpr int kA = kWgmmaRows * kWgmmaStep * 2;
-  static constexpr int kB = 128 * kWgmmaStep * 2;
+  static constexpr int kB = kSwigluN * kWgmmaStep * 2;
   static constexpr int kStage = kA + kB;
-  static constexpr int kBox = 64 * 64 * 2;
-  static constexpr int kBoxes = kBackward ? 4 : 2;  // a warpgroup
-  static constexpr int kStages = kBackward ? 5 : 6;
+  static constexpr int kStages = 4;
+  static constexpr int kColumns = kBackward ? kSwigluN : kSwigluN / 2;  // of f that a tile covers
+  // A box is 64 rows of 64 columns in rows of 128 bytes, or (forward) of 32 in rows of 64 bytes.
+  static constexpr int kBoxColumns = kBackward ? 64 : 32;
+  static constexpr int kBox = 64 * kBoxColumns * 2;
+  // A warpgroup's: gate and up twice; or what 64 rows of gate, up or h fill, twice.
+  static constexpr int kBoxes = kBackward ? 4 : 2 * kColumns / kBoxColumns;
   static constexpr int kBytes = kStages * kStage + 2 * kBoxes * kBox + 2048;
-  static constexpr int kColumns = kBackward ? 128 : 64;  // of f that a tile covers
 };
 
 #if VITRINE_WGMMA
@@ -48,12 +54,14 @@ __device__ __forceinline__ uint32_t hidden_of(uint32_t gates, uint32_t ups) {
   return packed(g.x * fast_sigmoid(g.x) * u.x, g.y * fast_sigmoid(g.y) * u.y);
 }
 
-// Where a lane's share of piece j (16 bytes) of a swizzled box of 64 x 64 begins, for load_ and
-// store_matrices of eight columns times two from 8 j.
+// Where a lane's share of piece j (16 bytes) of a swizzled box begins, for load_ and store_matrices
+// of eight columns times two from 8 j.
+template <int kColumns>
 __device__ __forceinline__ uint32_t box_place(uint32_t box, int j) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int row = static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane % 16;
-  return box + row * 128 + (((j + lane / 16) ^ row % 8) * 16);
+  const int swizzle = kColumns == 64 ? row % 8 : row / 2 % 4;
+  return box + row * (2 * kColumns) + (((j + lane / 16) ^ swizzle) * 16);
 }
 
 template <bool kBackward>
@@ -77,12 +85,15 @@ __device__ __forceinline__ void swiglu_copies(const SwigluMaps& maps,
       barrier_wait(empty, phase ^ 1);
       barrier_expect(full, Layout::kStage);
       copy_in(a, &maps.a, full, k, row);
-      // Each block fetches a half of b for both: gate's rows or up's, or 64 of the columns.
-      const uint32_t half = b + rank * (Layout::kB / 2);
+      // Each block fetches a part of b for both: gate's rows or up's, or two of the three pieces of
+      // 64 columns or one.
       if constexpr (kBackward) {
-        copy_in_both(half, &maps.b, full, column + rank * 64, k);
+        for (int piece = rank; piece < kSwigluN / 64; piece += 2) {
+          copy_in_both(b + piece * 64 * kWgmmaStep * 2, &maps.b, full, column + piece * 64, k);
+        }
       } else {
-        copy_in_both(half, rank == 0 ? &maps.b : &maps.b2, full, k, column);
+        copy_in_both(
+            b + rank * (Layout::kB / 2), rank == 0 ? &maps.b : &maps.b2, full, k, column);
       }
       if (++stage == Layout::kStages) {
         stage = 0;
@@ -94,11 +105,11 @@ __device__ __forceinline__ void swiglu_copies(const SwigluMaps& maps,
 
 constexpr int kTurns = 4;  // names of barriers: of the first warpgroup's turn, of the second's
 
-// One warpgroup's product of 128 x 128: sums[i] are rows 64 i and on. `group`'s turn begins when
+// One warpgroup's product of 128 x kSwigluN: sums[i] are rows 64 i and on. `group`'s turn begins when
 // the other has seen all of its stages: a barrier tells one phase from the next, not from the one
 // after that, so nobody may wait for a stage early.
 template <bool kBackward>
-__device__ __forceinline__ void swiglu_product(float (&sums)[2][64],
+__device__ __forceinline__ void swiglu_product(float (&sums)[2][kSwigluSums],
                                                int group,
                                                int steps,
                                                int& stage,
@@ -112,6 +123,9 @@ __device__ __forceinline__ void swiglu_product(float (&sums)[2][64],
   const uint64_t a_first = operand_of(tiles, kPiece);
   const uint64_t b_first = operand_of(tiles + Layout::kA, kPiece);
   uint32_t before = 0;
+  // Not needed by the first product, but else the last tile's would seem to live through its end.
+#pragma unroll
+  for (int i = 0; i < kSwigluSums; ++i) sums[0][i] = sums[1][i] = 0;
   turn_wait(kTurns + group);
   for (int step = 0; step < steps; ++step) {
     const uint32_t full = barriers + 8 * stage, empty = full + 8 * Layout::kStages;
@@ -144,27 +158,30 @@ __device__ __forceinline__ void swiglu_product(float (&sums)[2][64],
   if (t < 2) barrier_arrive(before, t);
 }
 
-// Gate, up and h of 128 rows and 64 features, box by box: one is filled while the other is sent.
+// Gate, up and h of 128 rows and 96 features, 64 rows of one at a time: its boxes are filled while
+// those before are sent.
 __device__ __forceinline__ void end_forward(
-    const float (&sums)[2][64], const SwigluMaps& maps, uint32_t boxes, int row, int column) {
+    const float (&sums)[2][kSwigluSums], const SwigluMaps& maps, uint32_t boxes, int row, int column) {
   using namespace hopper;
+  using Layout = SwigluLayout<false>;
+  constexpr int kWords = kSwigluSums / 4;  // of gate, and of up, a thread and 64 rows
   const int name = static_cast<int>(threadIdx.x) / 128 + 1;
   const bool sends = threadIdx.x % 128 == 0;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    uint32_t gate[16], up[16];
+    uint32_t gate[kWords], up[kWords];
 #pragma unroll
-    for (int j = 0; j < 16; ++j) {
+    for (int j = 0; j < kWords; ++j) {
       gate[j] = packed(sums[i][2 * j], sums[i][2 * j + 1]);
-      up[j] = packed(sums[i][32 + 2 * j], sums[i][32 + 2 * j + 1]);
+      up[j] = packed(sums[i][2 * kWords + 2 * j], sums[i][2 * kWords + 2 * j + 1]);
     }
 #pragma unroll
     for (int piece = 0; piece < 3; ++piece) {
-      const uint32_t box = boxes + (3 * i + piece) % 2 * SwigluLayout<false>::kBox;
+      const uint32_t first = boxes + (3 * i + piece) % 2 * (Layout::kBoxes / 2 * Layout::kBox);
       if (sends) copies_out_read<1>();
       warpgroup_sync(name);
 #pragma unroll
-      for (int j = 0; j < 16; j += 4) {
+      for (int j = 0; j < kWords; j += 4) {
         uint32_t words[4];
 #pragma unroll
         for (int w = 0; w < 4; ++w) {
@@ -173,29 +190,34 @@ __device__ __forceinline__ void end_forward(
                      : piece == 1 ? up[j + w]
                                   : hidden_of(gate[j + w], up[j + w]);
         }
-        store_matrices(box_place(box, j / 2), words[0], words[1], words[2], words[3]);
+        // Eight columns are two words a thread, a box's width eight.
+        store_matrices(box_place<32>(first + j / 8 * Layout::kBox, j % 8 / 2),
+                       words[0],
+                       words[1],
+                       words[2],
+                       words[3]);
       }
       stores_before_copies();
       warpgroup_sync(name);
       if (sends) {
-        copy_out(piece == 0   ? &maps.gate
-                 : piece == 1 ? &maps.up
-                              : &maps.h,
-                 box,
-                 column,
-                 row + 64 * i);
+        const CUtensorMap* const map = piece == 0 ? &maps.gate : piece == 1 ? &maps.up : &maps.h;
+#pragma unroll
+        for (int box = 0; box < Layout::kBoxes / 2; ++box) {
+          copy_out(map, first + box * Layout::kBox, column + box * 32, row + 64 * i);
+        }
         copies_out_commit();
       }
     }
   }
 }
 
-// The gradients of gate and up of 128 rows and 128 features, in quarters of 64 x 64: boxes of gate
+// The gradients of gate and up of 128 rows and 192 features, in pieces of 64 x 64: boxes of gate
 // and up come in, are overwritten with their gradients and go out. Two pairs of boxes, so that one
 // comes while the other is worked on.
 class BackwardEnd {
  public:
   using Layout = SwigluLayout<true>;
+  static constexpr int kAcross = kSwigluN / 64, kPieces = 2 * kAcross;
   __device__ BackwardEnd(const SwigluMaps& maps, uint32_t boxes, uint32_t barriers)
       : maps_(maps),
         boxes_(boxes),
@@ -203,7 +225,7 @@ class BackwardEnd {
         sends_(threadIdx.x % 128 == 0),
         name_(static_cast<int>(threadIdx.x) / 128 + 1) {}
 
-  // Asks for the first two quarters; the product runs meanwhile.
+  // Asks for the first two pieces; the product runs meanwhile.
   __device__ void begin(int row, int column) {
     row_ = row;
     column_ = column;
@@ -213,37 +235,38 @@ class BackwardEnd {
     fetch(1);
   }
 
-  __device__ void finish(const float (&sums)[2][64]) {
+  __device__ void finish(const float (&sums)[2][kSwigluSums]) {
     using namespace hopper;
 #pragma unroll
-    for (int quarter = 0; quarter < 4; ++quarter) {
-      const uint32_t gates = boxes_ + quarter % 2 * 2 * Layout::kBox, ups = gates + Layout::kBox;
-      barrier_wait(barriers_ + quarter % 2 * 8, phase_);
+    for (int piece = 0; piece < kPieces; ++piece) {
+      const uint32_t gates = boxes_ + piece % 2 * 2 * Layout::kBox, ups = gates + Layout::kBox;
+      barrier_wait(barriers_ + piece % 2 * 8, phase_);
 #pragma unroll
       for (int j = 0; j < 8; j += 2) {
         uint32_t gate[4], up[4];
-        load_matrices(box_place(gates, j), gate);
-        load_matrices(box_place(ups, j), up);
+        load_matrices(box_place<64>(gates, j), gate);
+        load_matrices(box_place<64>(ups, j), up);
 #pragma unroll
         for (int w = 0; w < 4; ++w) {
-          const int at = quarter % 2 * 32 + 4 * j + 2 * w;
-          differentiate(sums[quarter / 2][at], sums[quarter / 2][at + 1], gate[w], up[w]);
+          const int at = piece % kAcross * 32 + 4 * j + 2 * w;
+          differentiate(
+              sums[piece / kAcross][at], sums[piece / kAcross][at + 1], gate[w], up[w]);
         }
-        store_matrices(box_place(gates, j), gate[0], gate[1], gate[2], gate[3]);
-        store_matrices(box_place(ups, j), up[0], up[1], up[2], up[3]);
+        store_matrices(box_place<64>(gates, j), gate[0], gate[1], gate[2], gate[3]);
+        store_matrices(box_place<64>(ups, j), up[0], up[1], up[2], up[3]);
       }
       stores_before_copies();
       warpgroup_sync(name_);
       if (sends_) {
-        copy_out(&maps_.d_gate, gates, column_ + quarter % 2 * 64, row_ + quarter / 2 * 64);
-        copy_out(&maps_.d_up, ups, column_ + quarter % 2 * 64, row_ + quarter / 2 * 64);
+        copy_out(&maps_.d_gate, gates, column_of(piece), row_of(piece));
+        copy_out(&maps_.d_up, ups, column_of(piece), row_of(piece));
         copies_out_commit();
-        if (quarter < 2) {
+        if (piece + 2 < kPieces) {
           copies_out_read<0>();
-          fetch(quarter + 2);
+          fetch(piece + 2);
         }
       }
-      if (quarter % 2 == 1) phase_ ^= 1;
+      if (piece % 2 == 1) phase_ ^= 1;
     }
   }
 
@@ -258,10 +281,12 @@ class BackwardEnd {
     gate = packed(d.x * u.x * s * (1 + g.x * (1 - s)), d.y * u.y * r * (1 + g.y * (1 - r)));
     up = packed(d.x * g.x * s, d.y * g.y * r);
   }
-  __device__ void fetch(int quarter) {
-    const uint32_t gates = boxes_ + quarter % 2 * 2 * Layout::kBox;
-    const uint32_t barrier = barriers_ + quarter % 2 * 8;
-    const int row = row_ + quarter / 2 * 64, column = column_ + quarter % 2 * 64;
+  __device__ int row_of(int piece) const { return row_ + piece / kAcross * 64; }
+  __device__ int column_of(int piece) const { return column_ + piece % kAcross * 64; }
+  __device__ void fetch(int piece) {
+    const uint32_t gates = boxes_ + piece % 2 * 2 * Layout::kBox;
+    const uint32_t barrier = barriers_ + piece % 2 * 8;
+    const int row = row_of(piece), column = column_of(piece);
     hopper::barrier_expect(barrier, 2 * Layout::kBox);
     hopper::copy_in(gates, &maps_.gate, barrier, column, row);
     hopper::copy_in(gates + Layout::kBox, &maps_.up, barrier, column, row);
@@ -288,7 +313,7 @@ __device__ __forceinline__ void swiglu_tiles(const SwigluMaps& maps,
       tiles + Layout::kStages * Layout::kStage + group * Layout::kBoxes * Layout::kBox;
   BackwardEnd backward(maps, boxes, barriers + 16 * Layout::kStages + group * 16);
   if (group == 1) hopper::turn_give(kTurns);  // the first turn is the other's
-  float sums[2][64];
+  float sums[2][kSwigluSums];
   int stage = 0, turn = 0;
   uint32_t phase = 0;
   for (TileParts parts(schedule, worker); parts.more(); parts.next(), ++turn) {
