@@ -70,6 +70,7 @@ struct Bench {
     strategy.master_dtype = strategy.moment_dtype = dtype_from_name(options.states);
     strategy.recompute = options.recompute;
     strategy.prefetch_elements = options.prefetch;
+    strategy.persistent = options.persistent;
     strategy.max_live_elements = std::max(strategy.max_live_elements, 8 * options.prefetch);
     BuildOptions build;
     build.micro_batch = micro_batch;
@@ -180,6 +181,7 @@ int bench_rank(const BenchOptions& options, World* world) {
             {"fp8", options.fp8},
             {"gradient_dtype", options.gradient_dtype},
             {"prefetch", options.prefetch},
+            {"persistent", options.persistent},
             {"states", options.states},
             {"micro_batch", bench.micro_batch},
             {"accumulation", options.accumulation},

@@ -17,6 +17,7 @@ struct BenchOptions {
   int64_t sequence = 0;                                       // 0 = the model's
   int64_t accumulation = 1, stage = 0, loss_chunk_rows = -1;  // -1 = the model's
   int64_t prefetch = 500'000'000;                             // stage3_prefetch_bucket_size
+  std::vector<std::string> persistent;                        // parameters kept whole at stage 3
   int ranks = 1, warmup = 3;
   bool recompute = false, fp8 = false;
   std::string graphs = "auto";

@@ -81,6 +81,11 @@ void add_bench(CLI::App& app, CommandAction& action, const CommandLine& line) {
   command
       ->add_option("--prefetch", a->options.prefetch, "Of step: elements gathered ahead at stage 3")
       ->capture_default_str();
+  command
+      ->add_option("--persistent",
+                   a->options.persistent,
+                   "Of step: parameters that stage 3 keeps whole: names, or beginnings ending in *")
+      ->delimiter(',');
   command->add_option("--ranks", a->options.ranks, "Of step")->capture_default_str();
   command->add_option("--loss-chunk-rows", a->options.loss_chunk_rows, "Of step, for decoders");
   command->add_flag("--fp8", a->options.fp8, "Of step: 8-bit products in the body, with bf16");

@@ -16,6 +16,21 @@
 
 namespace vitrine {
 
+// Adds up what ranks sent for a reduction; implemented by whoever wants to see the sums while they
+// are at hand.
+class TermAdder {
+ public:
+  virtual ~TermAdder() = default;
+  // out[i] = terms[0][i] + terms[1][i] + ..., i < count: in this order in fp32, rounded once to
+  // `dtype`; `out` may be one of them. `first`: where out[0] lies in the result of the reduction, a
+  // multiple of 64. In the calling thread's lane; waits for nothing.
+  virtual void add(void* out,
+                   std::span<const void* const> terms,
+                   int64_t first,
+                   int64_t count,
+                   DType dtype) = 0;
+};
+
 // Every rank of the group issues the same calls in the same order, from one thread at a time. Calls
 // block until the caller's part is done; on a device (comm/nccl/nccl.h) until it is enqueued. A
 // peer that is gone or late, or abort(), turns every pending and later call into CommError, whose
@@ -67,6 +82,9 @@ class Communicator {
   // Where the following reductions hold it, until the next call of this; where less is lent than
   // one needs, it takes memory of its own.
   void lend(std::span<std::byte> scratch) { lent_ = scratch; }
+  // Has `adder` make the sums of the following reductions of `dtype`, until the next call of this;
+  // null: nobody. False, and no call of it, where others than this rank add (NCCL, a host's ranks).
+  virtual bool sum_through(TermAdder* /*adder*/, DType /*dtype*/) { return false; }
   // In place element-wise int64 sums (exact, so order-free).
   virtual void all_reduce_int64(std::span<int64_t> data);
 

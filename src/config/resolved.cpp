@@ -115,6 +115,7 @@ std::string resolved_json(const RunConfig& config) {
                   {"context", s.mesh.context},
                   {"pipeline_order", s.pipeline_order == PipelineOrder::kGPipe ? "gpipe" : "1f1b"}};
   json["frozen"] = s.frozen;
+  json["persistent"] = s.persistent;
   json["train_batch_size"] = s.global_batch();
   json["train_micro_batch_size_per_gpu"] = s.micro_batch;
   json["gradient_accumulation_steps"] = s.accumulation;

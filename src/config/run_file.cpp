@@ -225,11 +225,24 @@ bool read_fp8(const Json& section, const Strategy& strategy) {
   return enabled;
 }
 
+std::vector<std::string> read_names(JsonReader& top, const char* key) {
+  const Json& names = top.raw(key);
+  if (names.is_null()) return {};
+  if (!names.is_array() || !std::all_of(names.begin(), names.end(), [](const Json& name) {
+        return name.is_string();
+      })) {
+    throw ConfigError(std::string(key) +
+                      ": expected a list of parameter names or beginnings ending in *, got " +
+                      names.dump());
+  }
+  return names.get<std::vector<std::string>>();
+}
+
 }  // namespace
 
 const std::vector<std::string>& own_keys() {
   static const std::vector<std::string> keys = {
-      "name", "model", "data", "train", "mesh", "frozen", "fp8", "allow_not_yet"};
+      "name", "model", "data", "train", "mesh", "frozen", "persistent", "fp8", "allow_not_yet"};
   return keys;
 }
 
@@ -247,16 +260,8 @@ RunConfig make_run_config(const Json& file, const ConfigOptions& options) {
   config.strategy.pipeline_order = order;
   config.optimizer = settings.optimizer;
   config.loss_scaler = settings.loss_scaler;
-  if (const Json& frozen = top.raw("frozen"); !frozen.is_null()) {
-    if (!frozen.is_array() || !std::all_of(frozen.begin(), frozen.end(), [](const Json& name) {
-          return name.is_string();
-        })) {
-      throw ConfigError(
-          "frozen: expected a list of parameter names or beginnings ending in *, got " +
-          frozen.dump());
-    }
-    config.strategy.frozen = frozen.get<std::vector<std::string>>();
-  }
+  config.strategy.frozen = read_names(top, "frozen");
+  config.strategy.persistent = read_names(top, "persistent");
   config.strategy.validate();
   config.fp8 = read_fp8(top.raw("fp8"), config.strategy);
   const BuiltModel built =

@@ -34,6 +34,21 @@ class HostStepMath final : public StepMath {
     vitrine::add_squares(data, dtype, begin, end, squares_);
   }
 
+  void sum_adding_squares(void* out,
+                          std::span<const void* const> terms,
+                          DType dtype,
+                          int64_t begin,
+                          int64_t end) override {
+    const int64_t count = end - begin;
+    std::vector<float> sum(static_cast<size_t>(count)), term(sum.size());
+    for (const void* const from : terms) {
+      convert(DType::kF32, term.data(), dtype, from, count);
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += term[i];
+    }
+    convert(dtype, out, DType::kF32, sum.data(), count);
+    add_squares(out, dtype, begin, end);
+  }
+
   size_t message_bytes() const override { return sizeof(Message); }
 
   std::span<const std::byte> message(double progress) override {

@@ -2,6 +2,7 @@
 #include "run/collectives.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "core/device.h"
 #include "core/error.h"
@@ -75,6 +76,40 @@ bool summed_in_place(const ShardStore& store, const Action& reduction) {
   return reduction.units.size() == 1 && shard.optimizer &&
          (!shard.gradients || reduction.first_micro);
 }
+
+// Of one unit, and nothing will be added to it: the norm can take its squares.
+bool sum_is_final(const ShardStore& store, const Action& reduction) {
+  const Strategy& strategy = store.strategy();
+  return reduction.units.size() == 1 && (!strategy.shard.gradients || strategy.accumulation == 1);
+}
+
+// While it lives, reductions of one unit add their squares to a step's, where `comm` can do that.
+class AddingSquares final : public TermAdder {
+ public:
+  // `begin`: of this rank's shard in the unit.
+  AddingSquares(Communicator& comm, DType dtype, StepMath& math, int64_t begin)
+      : comm_(comm), dtype_(dtype), math_(math), begin_(begin) {
+    adds_ = comm.sum_through(this, dtype);
+  }
+  ~AddingSquares() override { comm_.sum_through(nullptr, dtype_); }
+  AddingSquares(const AddingSquares&) = delete;
+  AddingSquares& operator=(const AddingSquares&) = delete;
+  bool adds() const { return adds_; }
+  void add(void* out,
+           std::span<const void* const> terms,
+           int64_t first,
+           int64_t count,
+           DType dtype) override {
+    math_.sum_adding_squares(out, terms, dtype, begin_ + first, begin_ + first + count);
+  }
+
+ private:
+  Communicator& comm_;
+  const DType dtype_;
+  StepMath& math_;
+  const int64_t begin_;
+  bool adds_ = false;
+};
 
 std::vector<int64_t> scaled(const std::vector<int64_t>& counts, size_t factor) {
   std::vector<int64_t> bytes;
@@ -252,6 +287,7 @@ void LaneCommunicators::release_reduction(ShardStore& store, const Action& relea
 
 CallTraffic LaneCommunicators::reduce_gradients(Communicator& comm,
                                                 ShardStore& store,
+                                                StepMath& math,
                                                 const Action& reduce) {
   const std::vector<int>& units = reduce.units;
   const DType dtype = store.strategy().gradient_dtype;
@@ -273,7 +309,13 @@ CallTraffic LaneCommunicators::reduce_gradients(Communicator& comm,
   auto* sum =
       static_cast<std::byte*>(in_place ? store.reduced_gradient(units[0]) : room.sum.data());
   comm.lend({static_cast<std::byte*>(room.received.data()), room.received.bytes()});
-  comm.reduce_scatter_v(bucket, layout.part, sum, dtype);
+  {
+    std::optional<AddingSquares> squares;
+    if (sum_is_final(store, reduce))
+      squares.emplace(comm, dtype, math, store.shard(units[0]).begin);
+    comm.reduce_scatter_v(bucket, layout.part, sum, dtype);
+    if (squares && squares->adds()) store.set_squared(units[0]);
+  }
   comm.lend({});
   CallTraffic traffic;
   traffic.in_elements = layout.total;

@@ -54,7 +54,11 @@ class LaneCommunicators {
   // 0: back to everyone; stages 2, 3: into the accumulated shard. What it works in is reserved
   // before and released after, with the full buffers of stages 2 and 3, by the compute lane.
   void reserve_reduction(const ShardStore& store, const Action& reserve);
-  CallTraffic reduce_gradients(Communicator& comm, ShardStore& store, const Action& reduce);
+  // Squares of sums that are final are added to `math` where the pass that sums can do it.
+  CallTraffic reduce_gradients(Communicator& comm,
+                               ShardStore& store,
+                               StepMath& math,
+                               const Action& reduce);
   void release_reduction(ShardStore& store, const Action& release);
 
  private:

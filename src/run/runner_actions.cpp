@@ -388,7 +388,7 @@ void Runner::perform(const Action& action, int32_t lane) {
       Communicator& comm = comms_.data(action.lane);
       context(comm);
       if (in_the_way) execution_.device->waiting_begins();
-      const CallTraffic traffic = comms_.reduce_gradients(comm, store_, action);
+      const CallTraffic traffic = comms_.reduce_gradients(comm, store_, *execution_.math, action);
       record_collective(action,
                         SpanKind::kReduce,
                         "reduce_scatter",

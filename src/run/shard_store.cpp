@@ -146,6 +146,7 @@ void ShardStore::close_gathered(int unit) { slots_[index(unit)].gathered.reset()
 void ShardStore::begin_step() {
   for (Slot& slot : slots_) {
     std::fill(slot.touched.begin(), slot.touched.end(), false);
+    slot.squared = false;
   }
 }
 
@@ -223,9 +224,12 @@ StateArray ShardStore::state(int unit, OptimizerState kind) const {
   return {};
 }
 
+void ShardStore::set_squared(int unit) { slots_[index(unit)].squared = true; }
+
 void ShardStore::add_gradient_squares(StepMath& math) const {
   for (int u = 0; u < static_cast<int>(slots_.size()); ++u) {
-    if (slots_[index(u)].skipped || unit_of(u).frozen) continue;
+    const Slot& slot = slots_[index(u)];
+    if (slot.skipped || slot.squared || unit_of(u).frozen) continue;
     const ShardRange range = shard(u);
     if (range.size() == 0) continue;
     math.add_squares(reduced_gradient(u), strategy_.gradient_dtype, range.begin, range.end);

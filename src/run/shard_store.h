@@ -94,7 +94,9 @@ class ShardStore {
   // updated(unit).size() elements from updated(unit).begin, in the strategy's dtypes. The master is
   // the parameter where there is no separate one. Null for frozen units' moments.
   StateArray state(int unit, OptimizerState kind) const;
-  // Adds the squares of this rank's shard of every trainable local unit.
+  // Of this step: the squares of this rank's shard of `unit` are with the step's already.
+  void set_squared(int unit);
+  // Adds the squares of this rank's shard of every other trainable local unit.
   void add_gradient_squares(StepMath& math) const;
   // AdamW on updated(unit); `step` counts from 1.
   void update(int unit, StepMath& math, const OptimizerConfig& config, double lr, int64_t step);
@@ -104,6 +106,7 @@ class ShardStore {
  private:
   struct Slot {
     bool skipped = false;
+    bool squared = false;
     Buffer parameters, gathered, gradients, transient, master, exp_avg, exp_avg_sq;
     std::shared_ptr<void> published;
     std::vector<bool> touched;  // parameters whose full gradient holds a contribution

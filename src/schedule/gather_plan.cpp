@@ -25,7 +25,8 @@ class Planner {
     for (const Unit& unit : graph_.parameters->units) {
       if (unit.persistent && contains(blocks, unit.block)) {
         skip(unit.name + ": persistent (each of its parameters has at most " +
-             std::to_string(strategy_.persistence_threshold) + " elements)");
+             std::to_string(strategy_.persistence_threshold) + " elements" +
+             (strategy_.persistent.empty() ? ")" : ", or is named by \"persistent\")"));
       }
     }
     for (const auto& [unit, positions] : uses) {

@@ -21,6 +21,20 @@ bool matches(const std::string& name, const std::vector<std::string>& patterns) 
   return false;
 }
 
+void check_patterns(const char* key,
+                    const std::vector<std::string>& patterns,
+                    const std::vector<std::string>& names) {
+  for (const std::string& pattern : patterns) {
+    const bool found = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+      return matches(name, {pattern});
+    });
+    if (found) continue;
+    throw ConfigError(std::string(key) + ": \"" + pattern +
+                      "\" matches no parameter; the nearest is \"" + nearest_name(pattern, names) +
+                      "\"");
+  }
+}
+
 }  // namespace
 
 ParameterTable make_parameter_table(const Model& model, const Strategy& strategy) {
@@ -63,7 +77,8 @@ ParameterTable make_parameter_table(const Model& model, const Strategy& strategy
       const bool frozen = spec.frozen || matches(name, strategy.frozen);
       const int64_t elements = spec.shape.elements();
       const bool persistent =
-          elements <= strategy.persistence_threshold && strategy.shard.parameters;
+          strategy.shard.parameters && (elements <= strategy.persistence_threshold ||
+                                        matches(name, strategy.persistent));
       int& unit_index = unit_of[frozen][persistent];
       if (unit_index < 0) {
         unit_index = static_cast<int>(table.units.size());
@@ -87,18 +102,10 @@ ParameterTable make_parameter_table(const Model& model, const Strategy& strategy
       if (!frozen) table.trainable_elements += elements;
     }
   }
-  for (const std::string& pattern : strategy.frozen) {
-    bool found = false;
-    std::vector<std::string> names;
-    for (const auto& [name, use] : by_name) {
-      found = found || matches(name, {pattern});
-      names.push_back(name);
-    }
-    if (!found) {
-      throw ConfigError("frozen: \"" + pattern + "\" matches no parameter; the nearest is \"" +
-                        nearest_name(pattern, names) + "\"");
-    }
-  }
+  std::vector<std::string> names;
+  for (const auto& [name, use] : by_name) names.push_back(name);
+  check_patterns("frozen", strategy.frozen, names);
+  check_patterns("persistent", strategy.persistent, names);
   return table;
 }
 

@@ -47,6 +47,8 @@ struct Strategy {
   int64_t max_reuse_distance = 0;             // stage3_max_reuse_distance
   bool overlap = true;                        // overlap_comm: communication on lanes of its own
   std::vector<std::string> frozen;            // parameter names or prefixes ending in '*'
+  // Likewise, of parameters that stage 3 keeps whole on every rank whatever their size.
+  std::vector<std::string> persistent;
 
   bool mixed() const { return compute_dtype == DType::kBF16 || compute_dtype == DType::kF16; }
   // fp32 copies of trainable parameters beside those that compute.

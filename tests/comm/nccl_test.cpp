@@ -20,6 +20,7 @@
 #include "comm/temporary_folder.h"
 #include "core/dtype.h"
 #include "core/error.h"
+#include "gpu/device_kernels.h"
 #include "gpu/gpu.h"
 #include "gpu/runtime.h"
 
@@ -152,6 +153,24 @@ float rounded(DType dtype, float value) {
   return value;
 }
 
+// Adds as the communicator would, and notes that pieces follow each other.
+class Noting final : public TermAdder {
+ public:
+  void add(void* out,
+           std::span<const void* const> terms,
+           int64_t first,
+           int64_t count,
+           DType dtype) override {
+    gpu::Terms some;
+    for (const void* const term : terms) some.of[some.count++] = term;
+    gpu::sum_arrays(dtype, out, some, count);
+    in_order = in_order && first == seen && first % 64 == 0;
+    seen += count;
+  }
+  int64_t seen = 0;
+  bool in_order = true;
+};
+
 // Gathers and sums of memory that peers reach themselves, in uneven pieces and several rounds.
 int copies(World& world, Device& device) {
   const auto group = world.group(everyone(world), "gather");
@@ -205,8 +224,16 @@ int copies(World& world, Device& device) {
       for (size_t i = 0; i < total; ++i) terms[i] = term(own, i);
       const Array in(device, total * 4), out(device, most * 4);
       in.set(terms, dtype);
+      Noting noting;
+      const bool through = most == 1000 || sums->sum_through(&noting, dtype);
       sums->reduce_scatter_v(in.data(), counts, out.data(), dtype);
+      sums->sum_through(nullptr, dtype);
       const auto mine = static_cast<size_t>(counts[rank]);
+      if (!through || !noting.in_order ||
+          noting.seen != (most == 1000 ? 0 : static_cast<int64_t>(mine))) {
+        std::printf("%s: the adder saw %ld of %zu\n", dtype_name(dtype), noting.seen, mine);
+        return 1;
+      }
       const std::vector<float> got = out.get(mine, dtype);
       const auto begin =
           static_cast<size_t>(std::accumulate(counts.begin(), counts.begin() + own, int64_t{0}));

@@ -60,7 +60,7 @@ TEST(RunFile, IsTheSameAgainAfterBeingResolved) {
       {"fp16={\"enabled\": true, \"loss_scale\": 128}",
        "activation_checkpointing={\"number_checkpoints\": 2}"},
       {"scheduler={\"type\": \"WarmupCosineLR\", \"params\": {\"total_num_steps\": 500}}"},
-      {"frozen=[\"embed.*\"]", "train.seed=7", "train.trace={}", "gradient_clipping=0"},
+      {"frozen=[\"embed.*\"]", "persistent=[\"body.0.*\"]", "train.seed=7", "train.trace={}", "gradient_clipping=0"},
       {"train.device=cuda", "train.deterministic=true"}};
   for (const auto& overrides : variants) {
     const std::string once = resolved_json(make(overrides, 2));
@@ -139,6 +139,7 @@ TEST(RunFile, ChecksItsOwnSections) {
   EXPECT_THAT(error({"data.kind=tokens"}), HasSubstr("data.path is missing"));
   EXPECT_THAT(error({"data.stride=2"}), HasSubstr("data.stride"));
   EXPECT_THAT(error({"frozen=embed"}), HasSubstr("frozen: expected a list"));
+  EXPECT_THAT(error({"persistent=[1]"}), HasSubstr("persistent: expected a list"));
   EXPECT_THAT(error({"train.log_every=5", "steps_per_print=5"}), HasSubstr("keep one"));
   EXPECT_THAT(error({"train.warmup_steps=5", "scheduler.type=WarmupCosineLR"}),
               HasSubstr("keep one"));

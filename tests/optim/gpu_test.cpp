@@ -222,6 +222,52 @@ TEST_F(GpuStep, FindsTheNormOfTheHostHoweverTheGradientIsCut) {
   }
 }
 
+// Terms are added in order in fp32 and rounded once; the norm is the host's of what was written,
+// whole or in pieces, aligned or not, also where the sum replaces a term.
+TEST_F(GpuStep, SumsTermsAndTakesTheirSquares) {
+  const int64_t count = 300'007;
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const size_t ranks : {1u, 2u, 3u, 5u}) {
+      SCOPED_TRACE(std::string(dtype_name(dtype)) + ", terms " + std::to_string(ranks));
+      const size_t shift = ranks == 3 ? dtype_bytes(dtype) : 0;
+      std::vector<std::unique_ptr<OnGpu>> on_gpu;
+      std::vector<std::vector<float>> values;
+      for (size_t r = 0; r < ranks; ++r) {
+        const auto bytes = narrowed(spread_values(count, 20 + r, 3), dtype);
+        values.emplace_back(count);
+        convert(DType::kF32, values.back().data(), dtype, bytes.data(), count);
+        on_gpu.push_back(std::make_unique<OnGpu>(bytes.data(), bytes.size(), shift));
+      }
+      std::vector<float> sums(count);
+      for (const auto& term : values) {
+        for (size_t i = 0; i < sums.size(); ++i) sums[i] += term[i];
+      }
+      const auto expected = narrowed(sums, dtype);
+      const auto host = make_host_step_math(), device = make_gpu_step_math();
+      const double norm = norm_in_pieces(*host, expected.data(), dtype, {0, count});
+      const std::vector<std::byte> nothing(expected.size(), std::byte{0x55});
+      const OnGpu apart(nothing.data(), nothing.size(), shift);
+      for (const bool in_place : {false, true}) {
+        const OnGpu& out = in_place ? *on_gpu.back() : apart;
+        device->begin();
+        const std::vector<int64_t> cuts = {0, 64, 64 * 77, 64 * 2000, count};
+        for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+          const auto at = [&](void* data) {
+            return static_cast<std::byte*>(data) +
+                   static_cast<size_t>(cuts[i]) * dtype_bytes(dtype);
+          };
+          std::vector<const void*> terms;
+          for (const auto& term : on_gpu) terms.push_back(at(term->data()));
+          device->sum_adding_squares(at(out.data()), terms, dtype, cuts[i], cuts[i + 1]);
+        }
+        device->combine(1, {.parts = 1, .loss_scale = 2, .clip = 1});
+        EXPECT_NEAR(device->sums().gradient_norm / norm, 1, 1e-12);
+        EXPECT_EQ(out.values<std::byte>(), expected);
+      }
+    }
+  }
+}
+
 TEST_F(GpuStep, ChangesNothingAfterAnOverflow) {
   for (const float bad :
        {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(), 1e30f}) {

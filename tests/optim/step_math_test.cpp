@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -40,6 +41,21 @@ TEST(HostStepMath, FindsLossNormAndFactorOfOneRank) {
   EXPECT_EQ(math->local_loss(), 0);
   math->combine(1, {});
   EXPECT_EQ(math->sums().gradient_norm, 0);
+}
+
+TEST(HostStepMath, SumsTermsAndTakesTheirSquares) {
+  const auto a = spread_values(1000, 1), b = spread_values(1000, 2), c = spread_values(1000, 3);
+  std::vector<float> sum(1000), expected(1000);
+  for (size_t i = 0; i < 1000; ++i) expected[i] = a[i] + b[i] + c[i];
+  const auto math = make_host_step_math();
+  math->begin();
+  for (const auto& [begin, end] : {std::pair{0, 448}, {448, 1000}}) {
+    const std::array<const void*, 3> terms{a.data() + begin, b.data() + begin, c.data() + begin};
+    math->sum_adding_squares(sum.data() + begin, terms, DType::kF32, begin, end);
+  }
+  math->combine(1, {});
+  EXPECT_EQ(sum, expected);
+  EXPECT_EQ(math->sums().gradient_norm, std::sqrt(sum_of_squares(expected)));
 }
 
 TEST(HostStepMath, CombinesRanksToTheBitsOfOneRankThatHasEverything) {

@@ -75,6 +75,7 @@ TEST(Memory, LedgerEqualsArithmeticWithFrozenAndPersistentUnits) {
       strategy.compute_dtype = DType::kBF16;
       strategy.frozen = {"body.0.w*", "body.1.norm"};
       strategy.persistence_threshold = 100;
+      strategy.persistent = {"embed.*", "body.1.w_up"};
       expect_ledger_as_computed(strategy);
       strategy.master_dtype = strategy.moment_dtype = DType::kBF16;
       expect_ledger_as_computed(strategy);

@@ -99,6 +99,9 @@ TEST(Zero, BucketsPrefetchPersistenceAndReuseChangeNoBit) {
                                 s.max_reuse_distance = 1'000'000;
                               }).losses);
   EXPECT_EQ(reference.losses, run(4, 3, 1, 2, true, false, 1, [](Strategy& s) {
+                                s.persistent = {"embed.*", "body.0.*"};
+                              }).losses);
+  EXPECT_EQ(reference.losses, run(4, 3, 1, 2, true, false, 1, [](Strategy& s) {
                                 s.overlap = false;
                                 s.max_live_elements = 1;
                               }).losses);

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "core/error.h"
 #include "core/json.h"
 #include "schedule/action.h"
 #include "support/toy_models.h"
@@ -89,6 +90,44 @@ TEST_F(ScheduleJson, PrefetchCountsWhatIsInFlightBeforeAUnit) {
   EXPECT_EQ(gathered_ahead(build_schedule(graph_, strategy_, 0)), all);
   strategy_.max_live_elements = largest;  // but not two alive
   EXPECT_LT(gathered_ahead(build_schedule(graph_, strategy_, 0)), all);
+}
+
+// What is kept whole is published once it is updated and not gathered; a name that matches nothing
+// is said.
+TEST_F(ScheduleJson, NamedParametersStayWhole) {
+  const auto count = [&](ActionKind kind, const std::string& unit) {
+    table_ = make_parameter_table(model_, strategy_);
+    const BatchTypes batch = {{"tokens", {{1, 8}, DType::kI32}},
+                              {"targets", {{1, 8}, DType::kI32}}};
+    graph_ = compile_graph(model_, table_, batch, strategy_);
+    int found = 0;
+    for (const Action& action : build_schedule(graph_, strategy_, 0).actions) {
+      if (action.kind != kind) continue;
+      for (const int u : action.units) {
+        found += table_.units[static_cast<size_t>(u)].name.starts_with(unit) ? 1 : 0;
+      }
+    }
+    return found;
+  };
+  for (const char* unit : {"embed", "body.0", "body.1"}) {
+    EXPECT_GT(count(ActionKind::kGather, unit), 0) << unit;
+    EXPECT_EQ(count(ActionKind::kPublish, unit), 0) << unit;
+  }
+  strategy_.persistent = {"embed.*", "body.0.*"};
+  for (const char* unit : {"embed", "body.0"}) {
+    EXPECT_EQ(count(ActionKind::kGather, unit), 0) << unit;
+    EXPECT_EQ(count(ActionKind::kPublish, unit), 1) << unit;
+  }
+  EXPECT_GT(count(ActionKind::kGather, "body.1"), 0);
+  strategy_.persistent = {"body.7.*"};
+  try {
+    make_parameter_table(model_, strategy_);
+    FAIL() << "a name without a parameter was taken";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("persistent: \"body.7.*\" matches no parameter"),
+              std::string::npos)
+        << error.what();
+  }
 }
 
 // Walks the actions and keeps the books: nothing is used before it is there, or left behind, and

@@ -305,7 +305,7 @@ void NcclCommunicator::reduce_scatter_v(void* in,
   if (!sums_by_copies(dtype) && all_equal(counts)) return reduce_scatter(in, out, counts[0], dtype);
   issue("reduce_scatter_v", [&](cudaStream_t stream) {
     if (sums_by_copies(dtype))
-      return copies_->reduce_scatter(in, counts, out, dtype, stream), ncclSuccess;
+      return copies_->reduce_scatter(in, counts, out, dtype, adder_, stream), ncclSuccess;
     return grouped([&] {
       ncclResult_t code = ncclSuccess;
       const auto* piece = static_cast<const std::byte*>(in);
@@ -387,6 +387,12 @@ void NcclCommunicator::gather_shared(size_t index,
 
 bool NcclCommunicator::sums_by_copies(DType dtype) const {
   return window_shared_ && (dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16);
+}
+
+bool NcclCommunicator::sum_through(TermAdder* adder, DType dtype) {
+  const bool can = sums_by_copies(dtype);
+  adder_ = can ? adder : nullptr;
+  return can;
 }
 
 void NcclCommunicator::connect() {

@@ -58,6 +58,7 @@ class NcclCommunicator : public Communicator, public Watched {
   void reduce_scatter_v(void* in, std::span<const int64_t> counts, void* out, DType dtype) override;
   // Sums on the way, or in the window of share().
   size_t reduce_scratch(std::span<const int64_t>, DType) const override { return 0; }
+  bool sum_through(TermAdder* adder, DType dtype) override;
   void all_reduce_int64(std::span<int64_t> data) override;
   size_t window_bytes(size_t most_reduced) override;
   bool share(std::span<const std::span<const std::byte>> pieces,
@@ -103,6 +104,7 @@ class NcclCommunicator : public Communicator, public Watched {
   ncclComm_t comm_;
   const std::shared_ptr<Communicator> host_;
   std::unique_ptr<PeerCopies> copies_;
+  TermAdder* adder_ = nullptr;
   const char* issued_ = "";  // the collective that is being issued
   bool asked_for_copies_ = false, shared_ = false, window_shared_ = false;
   const std::shared_ptr<NcclWatch> watch_;

@@ -372,8 +372,12 @@ void PeerCopies::gather(size_t index,
   await_all(kTaken, round, stream);
 }
 
-void PeerCopies::reduce_scatter(
-    const void* in, std::span<const int64_t> counts, void* out, DType dtype, cudaStream_t stream) {
+void PeerCopies::reduce_scatter(const void* in,
+                                std::span<const int64_t> counts,
+                                void* out,
+                                DType dtype,
+                                TermAdder* adder,
+                                cudaStream_t stream) {
   const size_t element = dtype_bytes(dtype);
   const auto slot_elements = static_cast<int64_t>(slot_bytes_ / element);
   std::vector<int64_t> begin(1);
@@ -405,10 +409,13 @@ void PeerCopies::reduce_scatter(
     for (int r = 0; r < size_; ++r) {
       mine.of[mine.count++] = r == rank_ ? piece_at(rank_, done) : slot(window_, round, r);
     }
-    gpu::sum_arrays(dtype,
-                    static_cast<std::byte*>(out) + static_cast<size_t>(done) * element,
-                    mine,
-                    part(rank_, done));
+    void* const sum = static_cast<std::byte*>(out) + static_cast<size_t>(done) * element;
+    const int64_t count = part(rank_, done);
+    if (adder != nullptr && count > 0) {
+      adder->add(sum, {mine.of, static_cast<size_t>(mine.count)}, done, count, dtype);
+    } else {
+      gpu::sum_arrays(dtype, sum, mine, count);
+    }
     tell_all(kSummed, round, stream);
   }
   if (most > 0) await_all(kSummed, sums_, stream);

@@ -60,9 +60,14 @@ class PeerCopies {
               std::span<std::byte> out,
               std::span<const int64_t> out_bytes,
               cudaStream_t stream);
-  // As Communicator::reduce_scatter_v, floating dtypes, summed in rank order in f32.
-  void reduce_scatter(
-      const void* in, std::span<const int64_t> counts, void* out, DType dtype, cudaStream_t stream);
+  // As Communicator::reduce_scatter_v, floating dtypes, summed in rank order in f32; by `adder`, if
+  // there is one, in pieces that begin at multiples of 64.
+  void reduce_scatter(const void* in,
+                      std::span<const int64_t> counts,
+                      void* out,
+                      DType dtype,
+                      TermAdder* adder,
+                      cudaStream_t stream);
 
   // Lets every stream go that waits for a peer. Not while a call is made.
   void release() noexcept;

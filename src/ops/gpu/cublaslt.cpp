@@ -30,7 +30,7 @@ constexpr double kTimedFlops = 1e9;
 // long enough that the clock is its own: on a H200 power is held within some 30 ms of a change and
 // swings for twice that. The better of two rounds, since a swing only ever costs time.
 constexpr double kFinalFlops = 2e10;
-constexpr int kFinalistsEach = 3;  // the library's and own ones
+constexpr int kFinalistsEach = 4;  // the library's and own ones
 constexpr int kFinalRounds = 2;
 constexpr double kSettleMs = 60;
 constexpr double kMeasureMs = 60;
@@ -291,7 +291,6 @@ int runs_in(double milliseconds, const Timed& candidate) {
 }
 
 void time_again(const Gemm& g, Plan& plan, std::vector<Timed>& finalists, void* d, void* scratch) {
-  timed(g, plan, finalists[0].choice, d, scratch, runs_in(kHeatMs, finalists[0]));
   std::vector<float> best(finalists.size(), std::numeric_limits<float>::infinity());
   for (int round = 0; round < kFinalRounds; ++round) {
     for (size_t i = 0; i < finalists.size(); ++i) {
@@ -312,13 +311,18 @@ GemmChoice fastest(
   if (g.accumulate && !loan.emplace(bytes).data) return all.front();
   void* d = loan ? loan->data : g.d;
   std::vector<Timed> order;
+  const bool large = flops >= kFinalFlops;
+  if (large) {  // else the first to be timed would have the cool card
+    const float once = timed(g, plan, all.front(), d, scratch, 1);
+    if (once >= 0) timed(g, plan, all.front(), d, scratch, runs_in(kHeatMs, {once, all.front()}));
+  }
   for (const GemmChoice& choice : all) {
     const float time = timed(g, plan, choice, d, scratch, kTimedRuns);
     if (time >= 0) order.push_back({time, choice});
   }
   if (order.empty()) return all.front();
   sort_by_time(order);
-  if (flops >= kFinalFlops && order.size() > 1) {
+  if (large && order.size() > 1) {
     int left[] = {kFinalistsEach, kFinalistsEach};
     std::erase_if(order,
                   [&](const Timed& t) { return left[t.choice.own.tile_columns != 0]-- <= 0; });

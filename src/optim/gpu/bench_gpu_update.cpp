@@ -79,6 +79,12 @@ std::vector<GpuUpdateTiming> bench_gpu_update(int samples, int gpu) {
     time("gradient_squares", 4, [&](int set) {
       math->add_squares(of(set).gradients, DType::kF32, 0, kElements);
     });
+    // What one of two ranks does with its part of a gradient: two terms read, their sum written.
+    time("bf16_terms_and_squares", 2 + 2 + 2, [&](int set) {
+      const UpdateArrays& arrays = of(set);
+      const std::array<const void*, 2> terms{arrays.gradients, arrays.exp_avg};
+      math->sum_adding_squares(arrays.parameters, terms, DType::kBF16, 0, kElements);
+    });
     device->synchronize();
   }
   return timings;

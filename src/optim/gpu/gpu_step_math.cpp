@@ -62,6 +62,18 @@ class GpuStepMath final : public StepMath {
     gpu::launch_squares(own(), data, dtype, end - begin);
   }
 
+  void sum_adding_squares(void* out,
+                          std::span<const void* const> terms,
+                          DType dtype,
+                          int64_t begin,
+                          int64_t end) override {
+    VITRINE_ASSERT(begin % kNormChunk == 0);
+    VITRINE_ASSERT(terms.size() <= static_cast<size_t>(gpu::Terms::kMost));
+    gpu::Terms some;
+    for (const void* const term : terms) some.of[some.count++] = term;
+    gpu::launch_sum_adding_squares(own(), out, some, dtype, end - begin);
+  }
+
   size_t message_bytes() const override { return sizeof(gpu::StepMessage); }
 
   std::span<const std::byte> message(double progress) override {

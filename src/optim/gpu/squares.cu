@@ -3,7 +3,9 @@
 // Squares read each gradient once (4 or 2 bytes an element; 24 million chunks of 64 f32 are 6.1 GB,
 // 1.5 ms at 4.17 TB/s) and do one fp64 multiply-add an element, far below the fp64 rate. A warp
 // takes eight chunks at a time: 16-byte loads in memory order, through shared memory into the order
-// of optim/squares.cpp, so that a chunk's sum has the same bits as on the host.
+// of optim/squares.cpp, so that a chunk's sum has the same bits as on the host. Where gradients of
+// ranks are added by the same pass, it moves the terms and the sum, and reads nothing for squares.
+#include "core/error.h"
 #include "gpu/runtime.h"
 #include "gpu/vector.cuh"
 #include "optim/gpu/step_kernels.h"
@@ -18,38 +20,120 @@ constexpr int kSpan = kChunksAtOnce * static_cast<int>(kNormChunk);
 // Floats from chunk to chunk in shared memory: four chunks start eight banks apart.
 constexpr int kPitch = static_cast<int>(kNormChunk) + 8;
 
-// Elements [first, first + kSpan) as floats; zeros from `count` on.
 template <typename T>
-__device__ void stage(const T* data, int64_t first, int64_t count, bool aligned, float* tile) {
-  constexpr int kWidth = 16 / sizeof(T);
-  constexpr int kLoads = kSpan / kWidth / VITRINE_WARP, kQuad = kWidth < 4 ? kWidth : 4;
-  const int lane = threadIdx.x % VITRINE_WARP;
-  if (aligned && first + kSpan <= count) {
-    Vec<T, kWidth> x[kLoads];
-#pragma unroll
-    for (int k = 0; k < kLoads; ++k) {
-      x[k] = load<kWidth>(data + first + (k * VITRINE_WARP + lane) * kWidth);
-    }
-#pragma unroll
-    for (int k = 0; k < kLoads; ++k) {
-      const int at = (k * VITRINE_WARP + lane) * kWidth;
-      float* to = tile + at / kNormChunk * kPitch + at % kNormChunk;
-#pragma unroll
-      for (int j = 0; j < kWidth; j += kQuad) {
-        Vec<float, kQuad> quad;
-#pragma unroll
-        for (int q = 0; q < kQuad; ++q) quad.v[q] = static_cast<float>(to_wide(x[k].v[j + q]));
-        *reinterpret_cast<Vec<float, kQuad>*>(to + j) = quad;
-      }
-    }
-    return;
+struct Span {
+  static constexpr int kWidth = 16 / sizeof(T);
+  static constexpr int kLoads = kSpan / kWidth / VITRINE_WARP;
+  // Of a thread's access `k`, from the span's first element.
+  static __device__ __forceinline__ int place(int k) {
+    return (k * VITRINE_WARP + static_cast<int>(threadIdx.x) % VITRINE_WARP) * kWidth;
   }
-  for (int at = lane; at < kSpan; at += VITRINE_WARP) {
-    const int64_t from = first + at;
-    tile[at / kNormChunk * kPitch + at % kNormChunk] =
-        from < count ? static_cast<float>(to_wide(data[from])) : 0.0f;
+};
+
+// An access's elements to their place in the tile, as floats.
+template <typename T>
+__device__ __forceinline__ void put(const Vec<T, Span<T>::kWidth>& x, int at, float* tile) {
+  constexpr int kWidth = Span<T>::kWidth, kQuad = kWidth < 4 ? kWidth : 4;
+  float* to = tile + at / kNormChunk * kPitch + at % kNormChunk;
+#pragma unroll
+  for (int j = 0; j < kWidth; j += kQuad) {
+    Vec<float, kQuad> quad;
+#pragma unroll
+    for (int q = 0; q < kQuad; ++q) quad.v[q] = static_cast<float>(to_wide(x.v[j + q]));
+    *reinterpret_cast<Vec<float, kQuad>*>(to + j) = quad;
   }
 }
+
+// Elements [first, first + kSpan) one by one, value(i) each; zeros from `count` on.
+template <typename Value>
+__device__ __forceinline__ void stage_alone(int64_t first,
+                                            int64_t count,
+                                            float* tile,
+                                            const Value& value) {
+  for (int at = threadIdx.x % VITRINE_WARP; at < kSpan; at += VITRINE_WARP) {
+    const int64_t from = first + at;
+    tile[at / kNormChunk * kPitch + at % kNormChunk] = from < count ? value(from) : 0.0f;
+  }
+}
+
+template <typename T>
+struct Held {
+  const T* data;
+  bool aligned;
+  __device__ __forceinline__ void stage(int64_t first, int64_t count, float* tile) const {
+    if (!aligned || first + kSpan > count) {
+      return stage_alone(first, count, tile, [&](int64_t i) {
+        return static_cast<float>(to_wide(data[i]));
+      });
+    }
+    Vec<T, Span<T>::kWidth> x[Span<T>::kLoads];
+#pragma unroll
+    for (int k = 0; k < Span<T>::kLoads; ++k) {
+      x[k] = load<Span<T>::kWidth>(data + first + Span<T>::place(k));
+    }
+#pragma unroll
+    for (int k = 0; k < Span<T>::kLoads; ++k) put<T>(x[k], Span<T>::place(k), tile);
+  }
+};
+
+// Stages sums of terms, and writes them.
+template <typename T>
+struct Summed {
+  T* out;
+  Terms terms;
+  bool aligned;
+  __device__ __forceinline__ const T* term(int t) const {
+    return static_cast<const T*>(terms.of[t]);
+  }
+  __device__ __forceinline__ void stage(int64_t first, int64_t count, float* tile) const {
+    if (!aligned || first + kSpan > count) {
+      return stage_alone(first, count, tile, [&](int64_t i) {
+        float sum = 0;
+        for (int t = 0; t < terms.count; ++t) sum += static_cast<float>(to_wide(term(t)[i]));
+        out[i] = from_wide<T>(sum);
+        return static_cast<float>(to_wide(out[i]));
+      });
+    }
+    constexpr int kWidth = Span<T>::kWidth, kLoads = Span<T>::kLoads;
+    float sum[kLoads][kWidth] = {};
+    int t = 0;
+    // Two terms at a time, so that enough is on its way.
+    for (; t + 2 <= terms.count; t += 2) {
+      Vec<T, kWidth> x[2][kLoads];
+#pragma unroll
+      for (int which = 0; which < 2; ++which) {
+#pragma unroll
+        for (int k = 0; k < kLoads; ++k) {
+          x[which][k] = load_once<kWidth>(term(t + which) + first + Span<T>::place(k));
+        }
+      }
+#pragma unroll
+      for (int which = 0; which < 2; ++which) {
+#pragma unroll
+        for (int k = 0; k < kLoads; ++k) add(sum[k], x[which][k]);
+      }
+    }
+    if (t < terms.count) {
+#pragma unroll
+      for (int k = 0; k < kLoads; ++k) {
+        add(sum[k], load_once<kWidth>(term(t) + first + Span<T>::place(k)));
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kLoads; ++k) {
+      Vec<T, kWidth> rounded;
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) rounded.v[j] = from_wide<T>(sum[k][j]);
+      store_once(out + first + Span<T>::place(k), rounded);
+      put<T>(rounded, Span<T>::place(k), tile);
+    }
+  }
+  static __device__ __forceinline__ void add(float (&sum)[Span<T>::kWidth],
+                                             const Vec<T, Span<T>::kWidth>& x) {
+#pragma unroll
+    for (int j = 0; j < Span<T>::kWidth; ++j) sum[j] += static_cast<float>(to_wide(x.v[j]));
+  }
+};
 
 // Four threads a chunk, two of its eight fp64 lanes each; all four get the chunk's sum.
 __device__ double chunk_sum(const float* tile) {
@@ -94,16 +178,16 @@ __device__ void add_block(const FixedSum& sum, StepMessage* own) {
   if (overflow) atomicAdd(&own->overflow, 1ull);
 }
 
-template <typename T>
+template <typename Source>
 __global__ void __launch_bounds__(kThreads)
-    squares_kernel(const T* data, int64_t count, bool aligned, StepMessage* own) {
+    squares_kernel(const __grid_constant__ Source source, int64_t count, StepMessage* own) {
   alignas(16) __shared__ float tiles[kWarps][kChunksAtOnce * kPitch];
   const int lane = threadIdx.x % VITRINE_WARP, warp = threadIdx.x / VITRINE_WARP;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kWarps * kSpan;
   FixedSum sum;
   for (int64_t first = (static_cast<int64_t>(blockIdx.x) * kWarps + warp) * kSpan; first < count;
        first += stride) {
-    stage(data, first, count, aligned, tiles[warp]);
+    source.stage(first, count, tiles[warp]);
     __syncwarp();
     const double chunk = chunk_sum(tiles[warp]);
     if (lane % 4 == 0) sum.add(chunk);
@@ -144,16 +228,39 @@ __global__ void combine_kernel(StepResult* result,
 
 }  // namespace
 
-void launch_squares(StepMessage* own, const void* data, DType dtype, int64_t count) {
-  if (count <= 0) return;
+namespace {
+
+bool aligned_to_16(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+
+template <typename Source>
+void launch(StepMessage* own, const Source& source, int64_t count) {
   const int64_t spans = (count + kSpan - 1) / kSpan, wanted = (spans + kWarps - 1) / kWarps;
   const int64_t most = static_cast<int64_t>(limits().multiprocessors) * 8;
   const auto blocks = static_cast<unsigned>(wanted < most ? wanted : most);
-  const bool aligned = reinterpret_cast<uintptr_t>(data) % 16 == 0;
+  squares_kernel<<<blocks, kThreads, 0, stream()>>>(source, count, own);
+  VITRINE_GPU_LAUNCHED("squares");
+}
+
+}  // namespace
+
+void launch_squares(StepMessage* own, const void* data, DType dtype, int64_t count) {
+  if (count <= 0) return;
   dispatch_float(dtype, "gradient norm", [&]<typename T>() {
-    squares_kernel<T>
-        <<<blocks, kThreads, 0, stream()>>>(static_cast<const T*>(data), count, aligned, own);
-    VITRINE_GPU_LAUNCHED("squares");
+    launch(own, Held<T>{static_cast<const T*>(data), aligned_to_16(data)}, count);
+  });
+}
+
+void launch_sum_adding_squares(
+    StepMessage* own, void* out, const Terms& terms, DType dtype, int64_t count) {
+  if (count <= 0) return;
+  bool aligned = aligned_to_16(out);
+  for (int t = 0; t < terms.count; ++t) aligned = aligned && aligned_to_16(terms.of[t]);
+  dispatch_float(dtype, "sum of gradients", [&]<typename T>() {
+    if constexpr (std::is_same_v<T, double>) {
+      throw ConfigError("sum of gradients: f64 is not summed with its squares");
+    } else {
+      launch(own, Summed<T>{static_cast<T*>(out), terms, aligned}, count);
+    }
   });
 }
 

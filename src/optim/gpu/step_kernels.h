@@ -4,6 +4,7 @@
 #include <span>
 
 #include "core/shape.h"
+#include "gpu/device_kernels.h"
 #include "optim/gpu/fixed_sum.h"
 #include "optim/optim.h"
 #include "optim/step_math.h"
@@ -31,6 +32,9 @@ void launch_add_loss(StepMessage* own, const TensorView& loss, double weight);
 void launch_progress(StepMessage* own, double progress);
 // `data` points at an element whose index in its unit is a multiple of kNormChunk.
 void launch_squares(StepMessage* own, const void* data, DType dtype, int64_t count);
+// out = the terms, as sum_arrays() of gpu/device_kernels.h, and launch_squares() of it in one pass.
+void launch_sum_adding_squares(
+    StepMessage* own, void* out, const Terms& terms, DType dtype, int64_t count);
 void launch_combine(StepResult* result,
                     const StepMessage* messages,
                     int ranks,
