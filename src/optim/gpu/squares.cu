@@ -5,6 +5,8 @@
 // takes eight chunks at a time: 16-byte loads in memory order, through shared memory into the order
 // of optim/squares.cpp, so that a chunk's sum has the same bits as on the host. Where gradients of
 // ranks are added by the same pass, it moves the terms and the sum, and reads nothing for squares.
+#include <type_traits>
+
 #include "core/error.h"
 #include "gpu/runtime.h"
 #include "gpu/vector.cuh"
@@ -17,8 +19,12 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / VITRINE_WARP;
 constexpr int kChunksAtOnce = 8;  // of one warp
 constexpr int kSpan = kChunksAtOnce * static_cast<int>(kNormChunk);
-// Floats from chunk to chunk in shared memory: four chunks start eight banks apart.
+// Elements from chunk to chunk in shared memory: pairs that a warp reads at once lie in other banks.
 constexpr int kPitch = static_cast<int>(kNormChunk) + 8;
+
+// Elements as they are staged: squares are those of values in f32.
+template <typename T>
+using Staged = std::conditional_t<std::is_same_v<T, double>, float, T>;
 
 template <typename T>
 struct Span {
@@ -30,40 +36,45 @@ struct Span {
   }
 };
 
-// An access's elements to their place in the tile, as floats.
+// Of an element in its tile, from the span's first.
+__device__ __forceinline__ int in_tile(int at) {
+  constexpr int kChunk = static_cast<int>(kNormChunk);
+  return at / kChunk * kPitch + at % kChunk;
+}
+
+// In words; not by store(), which names global memory.
 template <typename T>
-__device__ __forceinline__ void put(const Vec<T, Span<T>::kWidth>& x, int at, float* tile) {
-  constexpr int kWidth = Span<T>::kWidth, kQuad = kWidth < 4 ? kWidth : 4;
-  float* to = tile + at / kNormChunk * kPitch + at % kNormChunk;
+__device__ __forceinline__ void put(const Vec<T, Span<T>::kWidth>& x, int at, Staged<T>* tile) {
+  using Words = std::conditional_t<std::is_same_v<T, double>, uint2, uint4>;
+  Vec<Staged<T>, Span<T>::kWidth> staged;
+  static_assert(sizeof(staged) == sizeof(Words));
 #pragma unroll
-  for (int j = 0; j < kWidth; j += kQuad) {
-    Vec<float, kQuad> quad;
-#pragma unroll
-    for (int q = 0; q < kQuad; ++q) quad.v[q] = static_cast<float>(to_wide(x.v[j + q]));
-    *reinterpret_cast<Vec<float, kQuad>*>(to + j) = quad;
-  }
+  for (int j = 0; j < Span<T>::kWidth; ++j) staged.v[j] = static_cast<Staged<T>>(x.v[j]);
+  *reinterpret_cast<Words*>(tile + in_tile(at)) = *reinterpret_cast<const Words*>(&staged);
 }
 
 // Elements [first, first + kSpan) one by one, value(i) each; zeros from `count` on.
-template <typename Value>
+template <typename S, typename Value>
 __device__ __forceinline__ void stage_alone(int64_t first,
                                             int64_t count,
-                                            float* tile,
-                                            const Value& value) {
+                                            S* tile,
+                                            Value value) {
   for (int at = threadIdx.x % VITRINE_WARP; at < kSpan; at += VITRINE_WARP) {
     const int64_t from = first + at;
-    tile[at / kNormChunk * kPitch + at % kNormChunk] = from < count ? value(from) : 0.0f;
+    tile[in_tile(at)] = from < count ? value(from) : from_wide<S>(0.0f);
   }
 }
 
 template <typename T>
 struct Held {
+  using Element = Staged<T>;
+  static constexpr int kBlocks = 5;  // on a multiprocessor: without spills
   const T* data;
   bool aligned;
-  __device__ __forceinline__ void stage(int64_t first, int64_t count, float* tile) const {
+  __device__ __forceinline__ void stage(int64_t first, int64_t count, Staged<T>* tile) const {
     if (!aligned || first + kSpan > count) {
-      return stage_alone(first, count, tile, [&](int64_t i) {
-        return static_cast<float>(to_wide(data[i]));
+      return stage_alone(first, count, tile, [from = data](int64_t i) {
+        return static_cast<Staged<T>>(from[i]);
       });
     }
     Vec<T, Span<T>::kWidth> x[Span<T>::kLoads];
@@ -79,19 +90,20 @@ struct Held {
 // Stages sums of terms, and writes them.
 template <typename T>
 struct Summed {
+  using Element = Staged<T>;
+  static constexpr int kBlocks = sizeof(T) == 4 ? 4 : 5;
   T* out;
   Terms terms;
   bool aligned;
   __device__ __forceinline__ const T* term(int t) const {
     return static_cast<const T*>(terms.of[t]);
   }
-  __device__ __forceinline__ void stage(int64_t first, int64_t count, float* tile) const {
+  __device__ __forceinline__ void stage(int64_t first, int64_t count, Staged<T>* tile) const {
     if (!aligned || first + kSpan > count) {
-      return stage_alone(first, count, tile, [&](int64_t i) {
+      return stage_alone(first, count, tile, [this](int64_t i) {
         float sum = 0;
-        for (int t = 0; t < terms.count; ++t) sum += static_cast<float>(to_wide(term(t)[i]));
-        out[i] = from_wide<T>(sum);
-        return static_cast<float>(to_wide(out[i]));
+        for (int t = 0; t < terms.count; ++t) sum += to_wide(term(t)[i]);
+        return out[i] = from_wide<T>(sum);
       });
     }
     constexpr int kWidth = Span<T>::kWidth, kLoads = Span<T>::kLoads;
@@ -131,19 +143,20 @@ struct Summed {
   static __device__ __forceinline__ void add(float (&sum)[Span<T>::kWidth],
                                              const Vec<T, Span<T>::kWidth>& x) {
 #pragma unroll
-    for (int j = 0; j < Span<T>::kWidth; ++j) sum[j] += static_cast<float>(to_wide(x.v[j]));
+    for (int j = 0; j < Span<T>::kWidth; ++j) sum[j] += to_wide(x.v[j]);
   }
 };
 
 // Four threads a chunk, two of its eight fp64 lanes each; all four get the chunk's sum.
-__device__ double chunk_sum(const float* tile) {
+template <typename S>
+__device__ __forceinline__ double chunk_sum(const S* tile) {
   const int lane = threadIdx.x % VITRINE_WARP, quarter = lane % 4;
-  const float* x = tile + lane / 4 * kPitch + 2 * quarter;
+  const S* x = tile + lane / 4 * kPitch + 2 * quarter;
   double even = 0, odd = 0;
 #pragma unroll
   for (int i = 0; i < kNormChunk; i += 8) {
-    const Vec<float, 2> pair = load<2>(x + i);
-    const double a = pair.v[0], b = pair.v[1];
+    const Vec<S, 2> pair = load<2>(x + i);
+    const double a = to_wide(pair.v[0]), b = to_wide(pair.v[1]);
     even += a * a;  // exact products: fusing changes nothing
     odd += b * b;
   }
@@ -179,20 +192,28 @@ __device__ void add_block(const FixedSum& sum, StepMessage* own) {
 }
 
 template <typename Source>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, Source::kBlocks)
     squares_kernel(const __grid_constant__ Source source, int64_t count, StepMessage* own) {
-  alignas(16) __shared__ float tiles[kWarps][kChunksAtOnce * kPitch];
+  alignas(16) __shared__ typename Source::Element tiles[kWarps][kChunksAtOnce * kPitch];
   const int lane = threadIdx.x % VITRINE_WARP, warp = threadIdx.x / VITRINE_WARP;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kWarps * kSpan;
   FixedSum sum;
+  double kept = 0;  // of four spans, so that every thread has a chunk to add
+  int turn = 0;
   for (int64_t first = (static_cast<int64_t>(blockIdx.x) * kWarps + warp) * kSpan; first < count;
        first += stride) {
     source.stage(first, count, tiles[warp]);
     __syncwarp();
     const double chunk = chunk_sum(tiles[warp]);
-    if (lane % 4 == 0) sum.add(chunk);
+    if (lane % 4 == turn) kept = chunk;
+    if (++turn == 4) {
+      sum.add(kept);
+      kept = 0;
+      turn = 0;
+    }
     __syncwarp();
   }
+  sum.add(kept);
   add_block(sum, own);
 }
 
@@ -235,7 +256,7 @@ bool aligned_to_16(const void* data) { return reinterpret_cast<uintptr_t>(data) 
 template <typename Source>
 void launch(StepMessage* own, const Source& source, int64_t count) {
   const int64_t spans = (count + kSpan - 1) / kSpan, wanted = (spans + kWarps - 1) / kWarps;
-  const int64_t most = static_cast<int64_t>(limits().multiprocessors) * 8;
+  const int64_t most = static_cast<int64_t>(limits().multiprocessors) * Source::kBlocks;
   const auto blocks = static_cast<unsigned>(wanted < most ? wanted : most);
   squares_kernel<<<blocks, kThreads, 0, stream()>>>(source, count, own);
   VITRINE_GPU_LAUNCHED("squares");
