@@ -24,11 +24,8 @@ class TermAdder {
   // out[i] = terms[0][i] + terms[1][i] + ..., i < count: in this order in fp32, rounded once to
   // `dtype`; `out` may be one of them. `first`: where out[0] lies in the result of the reduction, a
   // multiple of 64. In the calling thread's lane; waits for nothing.
-  virtual void add(void* out,
-                   std::span<const void* const> terms,
-                   int64_t first,
-                   int64_t count,
-                   DType dtype) = 0;
+  virtual void add(
+      void* out, std::span<const void* const> terms, int64_t first, int64_t count, DType dtype) = 0;
 };
 
 // Every rank of the group issues the same calls in the same order, from one thread at a time. Calls

@@ -228,9 +228,8 @@ bool read_fp8(const Json& section, const Strategy& strategy) {
 std::vector<std::string> read_names(JsonReader& top, const char* key) {
   const Json& names = top.raw(key);
   if (names.is_null()) return {};
-  if (!names.is_array() || !std::all_of(names.begin(), names.end(), [](const Json& name) {
-        return name.is_string();
-      })) {
+  if (!names.is_array() ||
+      !std::all_of(names.begin(), names.end(), [](const Json& name) { return name.is_string(); })) {
     throw ConfigError(std::string(key) +
                       ": expected a list of parameter names or beginnings ending in *, got " +
                       names.dump());

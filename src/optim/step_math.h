@@ -40,14 +40,11 @@ class StepMath {
   // As add_squares() of optim.h: independent of how ranges are cut over ranks and calls.
   virtual void add_squares(const void* data, DType dtype, int64_t begin, int64_t end) = 0;
   // out[i] = terms[0][i] + terms[1][i] + ... for the elements [begin, end) of a unit, in this order
-  // in fp32 and rounded once to `dtype` (no f64), and add_squares() of what it then holds. `out` may
-  // be one of the terms. May be called beside the other calls of a step from another lane that is
-  // behind begin() and before message().
-  virtual void sum_adding_squares(void* out,
-                                  std::span<const void* const> terms,
-                                  DType dtype,
-                                  int64_t begin,
-                                  int64_t end) = 0;
+  // in fp32 and rounded once to `dtype` (no f64), and add_squares() of what it then holds. `out`
+  // may be one of the terms. May be called beside the other calls of a step from another lane that
+  // is behind begin() and before message().
+  virtual void sum_adding_squares(
+      void* out, std::span<const void* const> terms, DType dtype, int64_t begin, int64_t end) = 0;
 
   // What this rank tells the others (its sums and `progress`), and room for every rank's message,
   // by rank; both on the device, of the size message_bytes() a rank.

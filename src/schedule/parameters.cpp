@@ -77,8 +77,8 @@ ParameterTable make_parameter_table(const Model& model, const Strategy& strategy
       const bool frozen = spec.frozen || matches(name, strategy.frozen);
       const int64_t elements = spec.shape.elements();
       const bool persistent =
-          strategy.shard.parameters && (elements <= strategy.persistence_threshold ||
-                                        matches(name, strategy.persistent));
+          strategy.shard.parameters &&
+          (elements <= strategy.persistence_threshold || matches(name, strategy.persistent));
       int& unit_index = unit_of[frozen][persistent];
       if (unit_index < 0) {
         unit_index = static_cast<int>(table.units.size());

@@ -60,7 +60,11 @@ TEST(RunFile, IsTheSameAgainAfterBeingResolved) {
       {"fp16={\"enabled\": true, \"loss_scale\": 128}",
        "activation_checkpointing={\"number_checkpoints\": 2}"},
       {"scheduler={\"type\": \"WarmupCosineLR\", \"params\": {\"total_num_steps\": 500}}"},
-      {"frozen=[\"embed.*\"]", "persistent=[\"body.0.*\"]", "train.seed=7", "train.trace={}", "gradient_clipping=0"},
+      {"frozen=[\"embed.*\"]",
+       "persistent=[\"body.0.*\"]",
+       "train.seed=7",
+       "train.trace={}",
+       "gradient_clipping=0"},
       {"train.device=cuda", "train.deterministic=true"}};
   for (const auto& overrides : variants) {
     const std::string once = resolved_json(make(overrides, 2));

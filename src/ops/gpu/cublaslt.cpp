@@ -25,8 +25,8 @@ namespace {
 constexpr int kCandidates = 40;
 constexpr int kTimedRuns = 4;
 constexpr double kTimedFlops = 1e9;
-// Large products run at the clock that the card's power allows, and what makes one fast in a step is
-// how little energy it takes. So candidates that were fastest at first are timed again, each for
+// Large products run at the clock that the card's power allows, and what makes one fast in a step
+// is how little energy it takes. So candidates that were fastest at first are timed again, each for
 // long enough that the clock is its own: on a H200 power is held within some 30 ms of a change and
 // swings for twice that. The better of two rounds, since a swing only ever costs time.
 constexpr double kFinalFlops = 2e10;

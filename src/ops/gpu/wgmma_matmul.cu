@@ -108,8 +108,12 @@ bool wgmma_ready() {
   return it->second;
 }
 
-CUtensorMap tensor_map(
-    const void* data, int64_t rows, int64_t columns, int64_t stride, int box_rows, int box_columns) {
+CUtensorMap tensor_map(const void* data,
+                       int64_t rows,
+                       int64_t columns,
+                       int64_t stride,
+                       int box_rows,
+                       int box_columns) {
   using Encode = decltype(&cuTensorMapEncodeTiled);
   static const Encode encode = [] {
     void* function = nullptr;
@@ -125,19 +129,19 @@ CUtensorMap tensor_map(
   const cuuint32_t box[] = {static_cast<cuuint32_t>(box_columns),
                             static_cast<cuuint32_t>(box_rows)};
   const cuuint32_t steps[] = {1, 1};
-  const CUresult result = encode(&map,
-                                 CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-                                 2,
-                                 const_cast<void*>(data),
-                                 sizes,
-                                 strides,
-                                 box,
-                                 steps,
-                                 CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                 box_columns == 64 ? CU_TENSOR_MAP_SWIZZLE_128B
-                                                   : CU_TENSOR_MAP_SWIZZLE_64B,
-                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result =
+      encode(&map,
+             CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+             2,
+             const_cast<void*>(data),
+             sizes,
+             strides,
+             box,
+             steps,
+             CU_TENSOR_MAP_INTERLEAVE_NONE,
+             box_columns == 64 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
     throw DeviceError("GPU " + std::to_string(limits().device) + ": no map for a matrix " +
                       std::to_string(rows) + " x " + std::to_string(columns) + ", stride " +

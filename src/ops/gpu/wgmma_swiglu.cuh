@@ -92,8 +92,7 @@ __device__ __forceinline__ void swiglu_copies(const SwigluMaps& maps,
           copy_in_both(b + piece * 64 * kWgmmaStep * 2, &maps.b, full, column + piece * 64, k);
         }
       } else {
-        copy_in_both(
-            b + rank * (Layout::kB / 2), rank == 0 ? &maps.b : &maps.b2, full, k, column);
+        copy_in_both(b + rank * (Layout::kB / 2), rank == 0 ? &maps.b : &maps.b2, full, k, column);
       }
       if (++stage == Layout::kStages) {
         stage = 0;
@@ -105,9 +104,9 @@ __device__ __forceinline__ void swiglu_copies(const SwigluMaps& maps,
 
 constexpr int kTurns = 4;  // names of barriers: of the first warpgroup's turn, of the second's
 
-// One warpgroup's product of 128 x kSwigluN: sums[i] are rows 64 i and on. `group`'s turn begins when
-// the other has seen all of its stages: a barrier tells one phase from the next, not from the one
-// after that, so nobody may wait for a stage early.
+// One warpgroup's product of 128 x kSwigluN: sums[i] are rows 64 i and on. `group`'s turn begins
+// when the other has seen all of its stages: a barrier tells one phase from the next, not from the
+// one after that, so nobody may wait for a stage early.
 template <bool kBackward>
 __device__ __forceinline__ void swiglu_product(float (&sums)[2][kSwigluSums],
                                                int group,
@@ -160,8 +159,11 @@ __device__ __forceinline__ void swiglu_product(float (&sums)[2][kSwigluSums],
 
 // Gate, up and h of 128 rows and 96 features, 64 rows of one at a time: its boxes are filled while
 // those before are sent.
-__device__ __forceinline__ void end_forward(
-    const float (&sums)[2][kSwigluSums], const SwigluMaps& maps, uint32_t boxes, int row, int column) {
+__device__ __forceinline__ void end_forward(const float (&sums)[2][kSwigluSums],
+                                            const SwigluMaps& maps,
+                                            uint32_t boxes,
+                                            int row,
+                                            int column) {
   using namespace hopper;
   using Layout = SwigluLayout<false>;
   constexpr int kWords = kSwigluSums / 4;  // of gate, and of up, a thread and 64 rows
@@ -249,8 +251,7 @@ class BackwardEnd {
 #pragma unroll
         for (int w = 0; w < 4; ++w) {
           const int at = piece % kAcross * 32 + 4 * j + 2 * w;
-          differentiate(
-              sums[piece / kAcross][at], sums[piece / kAcross][at + 1], gate[w], up[w]);
+          differentiate(sums[piece / kAcross][at], sums[piece / kAcross][at + 1], gate[w], up[w]);
         }
         store_matrices(box_place<64>(gates, j), gate[0], gate[1], gate[2], gate[3]);
         store_matrices(box_place<64>(ups, j), up[0], up[1], up[2], up[3]);

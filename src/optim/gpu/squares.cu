@@ -19,7 +19,8 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / VITRINE_WARP;
 constexpr int kChunksAtOnce = 8;  // of one warp
 constexpr int kSpan = kChunksAtOnce * static_cast<int>(kNormChunk);
-// Elements from chunk to chunk in shared memory: pairs that a warp reads at once lie in other banks.
+// Elements from chunk to chunk in shared memory: pairs that a warp reads at once lie in other
+// banks.
 constexpr int kPitch = static_cast<int>(kNormChunk) + 8;
 
 // Elements as they are staged: squares are those of values in f32.
@@ -55,10 +56,7 @@ __device__ __forceinline__ void put(const Vec<T, Span<T>::kWidth>& x, int at, St
 
 // Elements [first, first + kSpan) one by one, value(i) each; zeros from `count` on.
 template <typename S, typename Value>
-__device__ __forceinline__ void stage_alone(int64_t first,
-                                            int64_t count,
-                                            S* tile,
-                                            Value value) {
+__device__ __forceinline__ void stage_alone(int64_t first, int64_t count, S* tile, Value value) {
   for (int at = threadIdx.x % VITRINE_WARP; at < kSpan; at += VITRINE_WARP) {
     const int64_t from = first + at;
     tile[in_tile(at)] = from < count ? value(from) : from_wide<S>(0.0f);
@@ -73,9 +71,8 @@ struct Held {
   bool aligned;
   __device__ __forceinline__ void stage(int64_t first, int64_t count, Staged<T>* tile) const {
     if (!aligned || first + kSpan > count) {
-      return stage_alone(first, count, tile, [from = data](int64_t i) {
-        return static_cast<Staged<T>>(from[i]);
-      });
+      return stage_alone(
+          first, count, tile, [from = data](int64_t i) { return static_cast<Staged<T>>(from[i]); });
     }
     Vec<T, Span<T>::kWidth> x[Span<T>::kLoads];
 #pragma unroll
