@@ -108,6 +108,7 @@ const Row kRows[] = {
       "cub::",
       "rocprim",
       "sum_",
+      "squares_kernel",
       "triton_red",
       "triton_per",
       "lpnorm",

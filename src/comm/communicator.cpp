@@ -41,6 +41,17 @@ int64_t reduce_scratch_bytes(std::span<const int64_t> counts, int own, DType dty
   return (equal ? ranks - 1 : ranks) * piece;  // unequal pieces go by all_to_all_v, the own one too
 }
 
+void Communicator::add_terms(std::span<const void* const> terms,
+                             void* out,
+                             int64_t count,
+                             DType dtype) const {
+  if (adder_ == nullptr) {
+    rank_order_sum(terms, out, count, dtype);
+  } else if (count > 0) {
+    adder_->add(out, terms, 0, count, dtype);
+  }
+}
+
 void Communicator::reduce_scatter(void* in, void* out, int64_t count, DType dtype) {
   const size_t ranks = static_cast<size_t>(size());
   const size_t own = static_cast<size_t>(rank());
@@ -53,7 +64,7 @@ void Communicator::reduce_scatter(void* in, void* out, int64_t count, DType dtyp
   for (size_t r = 0; r < ranks; ++r) {
     pieces[r] = r == own ? from + own * bytes : pieces_begin + (r < own ? r : r - 1) * bytes;
   }
-  rank_order_sum(pieces, out, count, dtype);
+  add_terms(pieces, out, count, dtype);
 }
 
 void Communicator::all_gather_v(std::span<const std::byte> in,
@@ -101,7 +112,7 @@ void Communicator::reduce_scatter_v(void* in,
                out_bytes);
   std::vector<const void*> pieces(ranks);
   for (size_t r = 0; r < ranks; ++r) pieces[r] = begin + r * piece;
-  rank_order_sum(pieces, out, counts[own], dtype);
+  add_terms(pieces, out, counts[own], dtype);
 }
 
 void Communicator::all_reduce(void* data, int64_t count, DType dtype) {

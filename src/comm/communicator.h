@@ -79,8 +79,9 @@ class Communicator {
   // Where the following reductions hold it, until the next call of this; where less is lent than
   // one needs, it takes memory of its own.
   void lend(std::span<std::byte> scratch) { lent_ = scratch; }
-  // Has `adder` make the sums of the following reductions of `dtype`, until the next call of this;
-  // null: nobody. False, and no call of it, where others than this rank add (NCCL, a host's ranks).
+  // Has `adder` make the sums of the following reductions, which are of `dtype`, until the next
+  // call of this; null: nobody. False, and no call of it, where it is not asked: NCCL adds by
+  // itself, and ranks that are processes on CPUs add while they receive.
   virtual bool sum_through(TermAdder* /*adder*/, DType /*dtype*/) { return false; }
   // In place element-wise int64 sums (exact, so order-free).
   virtual void all_reduce_int64(std::span<int64_t> data);
@@ -120,8 +121,11 @@ class Communicator {
 
   int64_t step_ = -1;
   std::string what_;  // e.g. "reduce of body.3"
+  TermAdder* adder_ = nullptr;
 
  private:
+  // By the adder, or rank_order_sum().
+  void add_terms(std::span<const void* const> terms, void* out, int64_t count, DType dtype) const;
   // For one call: lent, or `own`.
   std::byte* scratch(size_t bytes, Buffer& own) const;
 

@@ -75,6 +75,12 @@ void LocalCommunicator::broadcast(std::span<std::byte> data, int root) {
   });
 }
 
+bool LocalCommunicator::sum_through(TermAdder* adder, DType dtype) {
+  const bool can = dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
+  adder_ = can ? adder : nullptr;
+  return can;
+}
+
 void LocalCommunicator::barrier() {
   collective(offer("barrier", {}), [](size_t, const Offer&) {});
 }

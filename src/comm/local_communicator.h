@@ -33,6 +33,7 @@ class LocalCommunicator : public Communicator {
   void send(std::span<const std::byte> data, int to) override;
   void receive(std::span<std::byte> data, int from) override;
   void barrier() override;
+  bool sum_through(TermAdder* adder, DType dtype) override;
   void abort() noexcept override;
 
  protected:

@@ -261,6 +261,12 @@ RunConfig make_run_config(const Json& file, const ConfigOptions& options) {
   config.loss_scaler = settings.loss_scaler;
   config.strategy.frozen = read_names(top, "frozen");
   config.strategy.persistent = read_names(top, "persistent");
+  if (!config.strategy.persistent.empty() && !config.strategy.shard.parameters) {
+    config.remarks.push_back({Remark::Status::kIgnored,
+                              "persistent",
+                              "only of stage 3, and this file has stage " +
+                                  std::to_string(config.strategy.shard.stage())});
+  }
   config.strategy.validate();
   config.fp8 = read_fp8(top.raw("fp8"), config.strategy);
   const BuiltModel built =

@@ -3,6 +3,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <mutex>
 #include <vector>
 
 #include "core/error.h"
@@ -31,6 +32,7 @@ class HostStepMath final : public StepMath {
   double local_loss() override { return loss_; }
 
   void add_squares(const void* data, DType dtype, int64_t begin, int64_t end) override {
+    const std::lock_guard lock(mutex_);
     vitrine::add_squares(data, dtype, begin, end, squares_);
   }
 
@@ -39,13 +41,20 @@ class HostStepMath final : public StepMath {
                           DType dtype,
                           int64_t begin,
                           int64_t end) override {
-    const int64_t count = end - begin;
-    std::vector<float> sum(static_cast<size_t>(count)), term(sum.size());
-    for (const void* const from : terms) {
-      convert(DType::kF32, term.data(), dtype, from, count);
-      for (size_t i = 0; i < sum.size(); ++i) sum[i] += term[i];
+    constexpr int64_t kTile = 4096;
+    std::array<float, kTile> sum{}, term{};
+    const auto at = [&](const void* data, int64_t done) {
+      return static_cast<const std::byte*>(data) + static_cast<size_t>(done) * dtype_bytes(dtype);
+    };
+    for (int64_t done = 0; done < end - begin; done += kTile) {
+      const int64_t count = std::min(kTile, end - begin - done);
+      sum.fill(0);
+      for (const void* const from : terms) {
+        convert(DType::kF32, term.data(), dtype, at(from, done), count);
+        for (size_t i = 0; i < sum.size(); ++i) sum[i] += term[i];
+      }
+      convert(dtype, const_cast<std::byte*>(at(out, done)), DType::kF32, sum.data(), count);
     }
-    convert(dtype, out, DType::kF32, sum.data(), count);
     add_squares(out, dtype, begin, end);
   }
 
@@ -100,6 +109,7 @@ class HostStepMath final : public StepMath {
   }
 
  private:
+  std::mutex mutex_;  // of squares_, which two lanes may add to
   ExactSum squares_;
   double loss_ = 0, progress_ = 0;
   Message own_{};

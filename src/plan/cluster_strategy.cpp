@@ -102,13 +102,15 @@ void check_sizes(const ClusterStrategy& s) {
                                                   {"reduce_bucket", s.reduce_bucket},
                                                   {"gather_bucket", s.gather_bucket}};
   for (const auto& [name, value] : ones) check_least(name, value, 1);
-  const std::pair<const char*, int64_t> zeros[] = {{"gradient_bytes", s.gradient_bytes},
-                                                   {"master_bytes", s.master_bytes},
-                                                   {"moment_bytes", s.moment_bytes},
-                                                   {"shard_group", s.shard_group},
-                                                   {"sequence", s.sequence},
-                                                   {"loss_chunk_rows", s.loss_chunk_rows},
-                                                   {"prefetch_elements", s.prefetch_elements}};
+  const std::pair<const char*, int64_t> zeros[] = {
+      {"gradient_bytes", s.gradient_bytes},
+      {"master_bytes", s.master_bytes},
+      {"moment_bytes", s.moment_bytes},
+      {"shard_group", s.shard_group},
+      {"sequence", s.sequence},
+      {"loss_chunk_rows", s.loss_chunk_rows},
+      {"prefetch_elements", s.prefetch_elements},
+      {"persistence_threshold", s.persistence_threshold}};
   for (const auto& [name, value] : zeros) check_least(name, value, 0);
   if (s.zero_stage < 0 || s.zero_stage > 3) {
     throw ConfigError(format("zero_stage: is 0, 1, 2 or 3, got %d; nearest: %d",

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "schedule/strategy.h"
 
@@ -93,6 +94,10 @@ struct ClusterStrategy {
   bool overlap_expert = false;  // beside the work of another micro-batch's other direction
   int64_t reduce_bucket = 500'000'000, gather_bucket = 500'000'000;  // elements
   int64_t prefetch_elements = 50'000'000;                            // ZeRO-3
+  // Of this engine's runs: parameters up to this size, and those of these names, stay whole under
+  // ZeRO-3; those of these names are not trained. Names may end in '*' (schedule/strategy.h).
+  int64_t persistence_threshold = 10'000;
+  std::vector<std::string> persistent, frozen;
   // Bytes of weights kept between uses under ZeRO-3; -1: weight_bytes. 0: they are made from the
   // master copy's shard each time (FSDP with mixed precision).
   int weight_shard_bytes = -1;

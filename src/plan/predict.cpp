@@ -231,11 +231,13 @@ Prediction Planner::predict(const ClusterStrategy& s, StepPieces& pieces) {
                            : reduce_ns;
     }
     // The optimizer's pass over its shard: gradient, master copy and moments read and written, the
-    // weights written; and one pass for the norm.
+    // weights written; and one pass for the norm, unless the pass that sums takes its squares.
     const bool z1 = s.zero_stage >= 1;
     const double owned = dense / (z1 ? real(z3 ? shards.dense_values : shards.dense) : 1) +
                          expert / (z1 ? real(z3 ? shards.expert_values : shards.expert) : 1);
-    const double pass = 2.0 * s.gradient_bytes + 2.0 * (s.master_bytes + s.moment_bytes) +
+    const bool squared = copies && shards.dense > 1 && (!s.reduce_each_micro_batch || micros == 1);
+    const double pass = (squared ? 1.0 : 2.0) * s.gradient_bytes +
+                        2.0 * (s.master_bytes + s.moment_bytes) +
                         s.weight_bytes * (s.master_bytes > 0 ? 1 : 2);
     double optimizer = 0, offload = 0;
     if (s.optimizer_tier == Tier::kDevice) {

@@ -31,6 +31,9 @@ ClusterStrategy strategy_of_run(const RunConfig& config) {
   s.reduce_bucket = in.reduce_bucket;
   s.gather_bucket = in.gather_bucket;
   s.prefetch_elements = in.prefetch_elements;
+  s.persistence_threshold = in.persistence_threshold;
+  s.persistent = in.persistent;
+  s.frozen = in.frozen;
   s.overlap_gather = s.overlap_reduce = in.overlap;
   s.arena = s.recompute_needed = true;
   return s;
@@ -57,6 +60,9 @@ Strategy engine_strategy(const ClusterStrategy& s) {
   out.reduce_bucket = s.reduce_bucket;
   out.gather_bucket = s.gather_bucket;
   out.prefetch_elements = s.prefetch_elements;
+  out.persistence_threshold = s.persistence_threshold;
+  out.persistent = s.persistent;
+  out.frozen = s.frozen;
   out.max_live_elements = std::max(out.max_live_elements, 8 * s.prefetch_elements);
   out.overlap = s.overlap_gather || s.overlap_reduce;
   return out;

@@ -1,6 +1,8 @@
 // Fields of a strategy under their names.
 #include "plan/strategy_json.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/format.h"
 #include "core/json.h"
@@ -60,6 +62,9 @@ Json strategy_json(const ClusterStrategy& s) {
           {"reduce_bucket", s.reduce_bucket},
           {"gather_bucket", s.gather_bucket},
           {"prefetch_elements", s.prefetch_elements},
+          {"persistence_threshold", s.persistence_threshold},
+          {"persistent", s.persistent},
+          {"frozen", s.frozen},
           {"gathers_per_block", s.gathers_per_block},
           {"reduce_each_micro_batch", s.reduce_each_micro_batch},
           {"all_reduce_gradients", s.all_reduce_gradients}};
@@ -82,6 +87,15 @@ ClusterStrategy strategy_from_json(const Json& json,
   };
   const auto size = [&](const char* key, int64_t& field) { field = reader.integer(key, field); };
   const auto flag = [&](const char* key, bool& field) { field = reader.boolean(key, field); };
+  const auto names = [&](const char* key, std::vector<std::string>& field) {
+    const Json& list = reader.raw(key);
+    if (list.is_null()) return;
+    const bool good =
+        list.is_array() &&
+        std::all_of(list.begin(), list.end(), [](const Json& name) { return name.is_string(); });
+    if (!good) throw ConfigError(source + ": " + key + " is a list of names, got " + list.dump());
+    field = list.get<std::vector<std::string>>();
+  };
   const auto tier = [&](const char* key, Tier& field) {
     field = tier_from_name(reader.text(key, tier_name(field)));
   };
@@ -137,6 +151,9 @@ ClusterStrategy strategy_from_json(const Json& json,
   size("reduce_bucket", s.reduce_bucket);
   size("gather_bucket", s.gather_bucket);
   size("prefetch_elements", s.prefetch_elements);
+  size("persistence_threshold", s.persistence_threshold);
+  names("persistent", s.persistent);
+  names("frozen", s.frozen);
   small("gathers_per_block", s.gathers_per_block);
   flag("reduce_each_micro_batch", s.reduce_each_micro_batch);
   flag("all_reduce_gradients", s.all_reduce_gradients);

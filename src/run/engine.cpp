@@ -131,8 +131,10 @@ void Engine::check_agreement() {
   if (comms_->alone()) return;
   const Variant& v = *variants_[0];
   std::string text = std::to_string(options_.seed);
-  for (const Unit& unit : v.table.units)
+  for (const Unit& unit : v.table.units) {
     text += unit.name + ":" + std::to_string(unit.elements) + ";";
+    for (const UnitParameter& parameter : unit.parameters) text += parameter.name + ",";
+  }
   for (const ModelBlock& block : v.model.blocks()) text += block.block->kind() + ";";
   text += agreed_text(options_.strategy) + agreed_text(options_.optimizer);
   const bool host = ledger_.device().is_host();

@@ -24,9 +24,13 @@ class Planner {
     const auto uses = uses_by_unit();
     for (const Unit& unit : graph_.parameters->units) {
       if (unit.persistent && contains(blocks, unit.block)) {
-        skip(unit.name + ": persistent (each of its parameters has at most " +
-             std::to_string(strategy_.persistence_threshold) + " elements" +
-             (strategy_.persistent.empty() ? ")" : ", or is named by \"persistent\")"));
+        const bool small = std::all_of(
+            unit.parameters.begin(), unit.parameters.end(), [&](const UnitParameter& parameter) {
+              return parameter.elements <= strategy_.persistence_threshold;
+            });
+        skip(unit.name + (small ? ": persistent (each of its parameters has at most " +
+                                      std::to_string(strategy_.persistence_threshold) + " elements)"
+                                : ": persistent (named so, or small)"));
       }
     }
     for (const auto& [unit, positions] : uses) {

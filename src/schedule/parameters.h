@@ -28,7 +28,7 @@ struct Unit {
   std::string name;  // "body.3", "body.3.persistent", "body.3.frozen"
   int block = -1;    // the owner
   bool frozen = false;
-  bool persistent = false;  // small: never sharded as parameters
+  bool persistent = false;  // small, or named so: never sharded as parameters
   std::vector<UnitParameter> parameters;
   int64_t elements = 0;    // without padding
   std::vector<int> users;  // blocks that read it, ascending; the owner is the first

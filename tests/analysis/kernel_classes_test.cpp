@@ -14,6 +14,11 @@ struct Case {
 
 TEST(KernelClasses, FollowTheNamesOfRealKernels) {
   const Case cases[] = {
+      {"void vitrine::gpu::(anonymous namespace)::squares_kernel<vitrine::gpu::(anonymous "
+       "namespace)::Summed<__nv_bfloat16>>(vitrine::gpu::(anonymous "
+       "namespace)::Summed<__nv_bfloat16>, long, vitrine::gpu::StepMessage*)",
+       KernelClass::kReduction,
+       false},
       {"nvjet_sm90_tst_192x192_64x4_2x1_v_bz_coopB_TNN", KernelClass::kMatmul, true},
       {"sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1",
        KernelClass::kMatmul,

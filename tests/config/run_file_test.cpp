@@ -76,6 +76,16 @@ TEST(RunFile, IsTheSameAgainAfterBeingResolved) {
             resolved_json(world));
 }
 
+TEST(RunFile, SaysThatPersistentNamesAreOfStage3) {
+  const auto remarks = [&](const std::string& stage) {
+    const RunConfig config =
+        make({"persistent=[\"embed.*\"]", "zero_optimization.stage=" + stage}, 2);
+    return remarks_text(config.remarks, {Remark::Status::kIgnored});
+  };
+  EXPECT_THAT(remarks("2"), HasSubstr("persistent: only of stage 3, and this file has stage 2"));
+  EXPECT_THAT(remarks("3"), ::testing::Not(HasSubstr("persistent")));
+}
+
 TEST(RunFile, TakesOverridesAsJsonOrText) {
   const RunConfig config = make({"train.steps=50",
                                  "model.layers=2",

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -222,8 +223,9 @@ TEST_F(GpuStep, FindsTheNormOfTheHostHoweverTheGradientIsCut) {
   }
 }
 
-// Terms are added in order in fp32 and rounded once; the norm is the host's of what was written,
-// whole or in pieces, aligned or not, also where the sum replaces a term.
+// Terms are added in order in fp32 and rounded once; the norm has the bits of one that is taken of
+// what was written, and is the host's, whole or in pieces, aligned or not, also where the sum
+// replaces a term.
 TEST_F(GpuStep, SumsTermsAndTakesTheirSquares) {
   const int64_t count = 300'007;
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
@@ -261,10 +263,34 @@ TEST_F(GpuStep, SumsTermsAndTakesTheirSquares) {
           device->sum_adding_squares(at(out.data()), terms, dtype, cuts[i], cuts[i + 1]);
         }
         device->combine(1, {.parts = 1, .loss_scale = 2, .clip = 1});
-        EXPECT_NEAR(device->sums().gradient_norm / norm, 1, 1e-12);
+        const double with_the_sum = device->sums().gradient_norm;
+        EXPECT_NEAR(with_the_sum / norm, 1, 1e-12);
         EXPECT_EQ(out.values<std::byte>(), expected);
+        const auto* summed = static_cast<const std::byte*>(out.data());
+        EXPECT_EQ(with_the_sum, norm_in_pieces(*device, summed, dtype, {0, count}));
       }
     }
+  }
+}
+
+// So many that each warp takes several spans of eight chunks, and a rest.
+TEST_F(GpuStep, TakesSquaresOfLargeGradientsOnceEach) {
+  const int64_t count = 14'000'077;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const auto g = narrowed(spread_values(count, 31, 3), dtype);
+    const std::vector<std::byte> zeros(g.size());
+    const OnGpu on_gpu(g.data(), g.size()), nothing(zeros.data(), zeros.size());
+    const auto host = make_host_step_math(), device = make_gpu_step_math();
+    const double expected = norm_in_pieces(*host, g.data(), dtype, {0, count});
+    const auto* data = static_cast<const std::byte*>(on_gpu.data());
+    const double whole = norm_in_pieces(*device, data, dtype, {0, count});
+    EXPECT_NEAR(whole / expected, 1, 1e-12) << dtype_name(dtype);
+    EXPECT_EQ(norm_in_pieces(*device, data, dtype, {0, 64 * 1001, count}), whole);
+    device->begin();
+    const std::array<const void*, 2> terms{on_gpu.data(), nothing.data()};
+    device->sum_adding_squares(nothing.data(), terms, dtype, 0, count);
+    device->combine(1, {.parts = 1, .loss_scale = 2, .clip = 1});
+    EXPECT_EQ(device->sums().gradient_norm, whole) << dtype_name(dtype);
   }
 }
 

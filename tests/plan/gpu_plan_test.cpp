@@ -13,6 +13,7 @@
 #include "plan/engine_stage_memory.h"
 #include "plan/predict.h"
 #include "plan/run_strategy.h"
+#include "plan/strategy_json.h"
 
 namespace vitrine {
 namespace {
@@ -114,6 +115,26 @@ TEST(GpuPlan, IsTheMeasuredMemoryToTheByteAndTheStepNearly) {
     EXPECT_LE(p.mfu, p.hfu);
     EXPECT_GT(p.mfu, 0.9 * p.hfu);
   }
+}
+
+// What the run file names stays whole: on each of two ranks half of it more.
+TEST(GpuPlan, CountsPersistentParametersWhole) {
+  RunConfig config = run_of({"decoder", "qwen2.5-1.5b", 16, 1, 2, 3, false, false, 0, 0});
+  const std::string path = testing::TempDir() + "/gpu_plan_persistent.json";
+  std::ofstream(path) << config.model;
+  Cluster cluster = make_cluster("2xH200");
+  choose_stack(cluster, "vitrine");
+  Planner planner(model_shape(path), cluster);
+  const StageMemory sharded = planner.predict(strategy_of_run(config)).memory.front();
+  config.strategy.persistent = {"embed.*"};
+  const ClusterStrategy named = strategy_of_run(config);
+  EXPECT_EQ(strategy_from_json(strategy_json(named), "json", {}).persistent, named.persistent);
+  const StageMemory whole = planner.predict(named).memory.front();
+  const auto parameters = [](const StageMemory& memory) {
+    return memory.bytes[static_cast<size_t>(MemoryCategory::kParameters)];
+  };
+  // Half of its values, which are of two bytes.
+  EXPECT_EQ(parameters(whole) - parameters(sharded), int64_t{151936} * 1536);
 }
 
 // The constants that `vitrine calibrate --device gpu` found, to which no step is fitted, also where

@@ -104,7 +104,6 @@ class NcclCommunicator : public Communicator, public Watched {
   ncclComm_t comm_;
   const std::shared_ptr<Communicator> host_;
   std::unique_ptr<PeerCopies> copies_;
-  TermAdder* adder_ = nullptr;
   const char* issued_ = "";  // the collective that is being issued
   bool asked_for_copies_ = false, shared_ = false, window_shared_ = false;
   const std::shared_ptr<NcclWatch> watch_;

@@ -28,7 +28,7 @@ constexpr double kTimedFlops = 1e9;
 // Large products run at the clock that the card's power allows, and what makes one fast in a step
 // is how little energy it takes. So candidates that were fastest at first are timed again, each for
 // long enough that the clock is its own: on a H200 power is held within some 30 ms of a change and
-// swings for twice that. The better of two rounds, since a swing only ever costs time.
+// swings for up to 100. Two rounds, the second backwards, so that each follows another.
 constexpr double kFinalFlops = 2e10;
 constexpr int kFinalistsEach = 4;  // the library's and own ones
 constexpr int kFinalRounds = 2;
@@ -291,16 +291,18 @@ int runs_in(double milliseconds, const Timed& candidate) {
 }
 
 void time_again(const Gemm& g, Plan& plan, std::vector<Timed>& finalists, void* d, void* scratch) {
-  std::vector<float> best(finalists.size(), std::numeric_limits<float>::infinity());
+  const size_t count = finalists.size();
+  std::vector<float> total(count, 0);
   for (int round = 0; round < kFinalRounds; ++round) {
-    for (size_t i = 0; i < finalists.size(); ++i) {
+    for (size_t place = 0; place < count; ++place) {
+      const size_t i = round % 2 == 0 ? place : count - 1 - place;
       const GemmChoice& choice = finalists[i].choice;
       timed(g, plan, choice, d, scratch, runs_in(kSettleMs, finalists[i]));
       const float time = timed(g, plan, choice, d, scratch, runs_in(kMeasureMs, finalists[i]));
-      if (time >= 0) best[i] = std::min(best[i], time);
+      total[i] += time >= 0 ? time : std::numeric_limits<float>::infinity();
     }
   }
-  for (size_t i = 0; i < finalists.size(); ++i) finalists[i].milliseconds = best[i];
+  for (size_t i = 0; i < count; ++i) finalists[i].milliseconds = total[i] / kFinalRounds;
 }
 
 // d is written over anyway, unless something is added to it: then the runs write elsewhere.

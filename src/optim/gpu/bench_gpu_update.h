@@ -8,7 +8,9 @@
 namespace vitrine {
 
 struct GpuUpdateTiming {
-  std::string pass;  // "adamw", "adamw_bf16_states", "gradient_squares"
+  // "adamw", "adamw_bf16_states", "gradient_squares", "bf16_terms_and_squares" (the sum of two
+  // ranks' gradients with its squares)
+  std::string pass;
   int64_t elements = 0;
   double ns = 0;    // median
   double gbps = 0;  // 1e9 bytes a second, each array once

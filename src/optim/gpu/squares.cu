@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / VITRINE_WARP;
-constexpr int kChunksAtOnce = 8;  // of one warp
+constexpr int kChunksAtOnce = VITRINE_WARP / 4;  // of one warp: four threads a chunk
 constexpr int kSpan = kChunksAtOnce * static_cast<int>(kNormChunk);
 // Elements from chunk to chunk in shared memory: pairs that a warp reads at once lie in other
 // banks.
@@ -243,10 +243,6 @@ __global__ void combine_kernel(StepResult* result,
   result->factor = (clipped ? input.clip / (norm + 1e-6) : 1.0) / input.loss_scale;
   result->overflow = isfinite(norm) ? 0 : 1;
 }
-
-}  // namespace
-
-namespace {
 
 bool aligned_to_16(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
