@@ -239,8 +239,11 @@ void expect_rounded(const std::vector<double>& got, const std::vector<double>& e
 }
 
 TEST_F(GpuWgmma, SwigluInTheEndsOfItsProducts) {
-  for (const auto& [m, k, f] :
-       {std::array<int64_t, 3>{8, 8, 8}, {131, 136, 72}, {300, 72, 264}, {257, 200, 1000}, {513, 328, 1000}}) {
+  for (const auto& [m, k, f] : {std::array<int64_t, 3>{8, 8, 8},
+                                {131, 136, 72},
+                                {300, 72, 264},
+                                {257, 200, 1000},
+                                {513, 328, 1000}}) {
     SCOPED_TRACE(std::to_string(m) + " " + std::to_string(k) + " " + std::to_string(f));
     const auto x = integers(m * k, 1), w = integers(2 * f * k, 2), down = integers(k * f, 3);
     std::vector<double> gate_up(static_cast<size_t>(m * 2 * f)), h(static_cast<size_t>(m * f));

@@ -50,6 +50,9 @@ void expect_near(const HarnessResult& a, const HarnessResult& b) {
   ASSERT_EQ(a.losses.size(), b.losses.size());
   EXPECT_NEAR(a.losses.front() / b.losses.front(), 1, 1e-6);
   EXPECT_NEAR(a.losses.back() / b.losses.back(), 1, 1e-5);
+  // AdamW hides a norm that is wrong by a factor.
+  EXPECT_NEAR(a.norms.front() / b.norms.front(), 1, 1e-5);
+  EXPECT_NEAR(a.norms.back() / b.norms.back(), 1, 1e-4);
 }
 
 TEST(Zero, LossFallsOnOneRank) {
@@ -105,6 +108,24 @@ TEST(Zero, BucketsPrefetchPersistenceAndReuseChangeNoBit) {
                                 s.overlap = false;
                                 s.max_live_elements = 1;
                               }).losses);
+}
+
+// Reductions of one unit take the norm's squares along where the sum is final; those of several
+// units, in large buckets, do not.
+TEST(Zero, NormsAreTheSameWhereSumsTakeTheirSquaresAlong) {
+  for (const int64_t accumulation : {1, 2}) {
+    for (int stage = 0; stage <= 3; ++stage) {
+      SCOPED_TRACE("stage " + std::to_string(stage) + ", accumulation " +
+                   std::to_string(accumulation));
+      const auto together = run(4, stage, 1, accumulation, true);
+      const auto alone = run(4, stage, 1, accumulation, true, false, 1, [](Strategy& s) {
+        s.reduce_bucket = 1;
+        s.persistent = {"embed.*"};
+      });
+      EXPECT_EQ(together.losses, alone.losses);
+      EXPECT_EQ(together.norms, alone.norms);
+    }
+  }
 }
 
 TEST(Zero, TwoStage1F1BEqualsOneRank) {
