@@ -29,9 +29,11 @@ void check_patterns(const char* key,
       return matches(name, {pattern});
     });
     if (found) continue;
-    throw ConfigError(std::string(key) + ": \"" + pattern +
-                      "\" matches no parameter; the nearest is \"" + nearest_name(pattern, names) +
-                      "\"");
+    const std::string nearest = nearest_name(pattern, names);
+    throw ConfigError(std::string(key) + ": \"" + pattern + "\" matches no parameter; " +
+                      (nearest.empty()
+                           ? "names are like \"" + names.front() + "\" and \"" + names.back() + "\""
+                           : "the nearest is \"" + nearest + "\""));
   }
 }
 

@@ -124,7 +124,8 @@ TEST_F(ScheduleJson, NamedParametersStayWhole) {
     make_parameter_table(model_, strategy_);
     FAIL() << "a name without a parameter was taken";
   } catch (const ConfigError& error) {
-    EXPECT_NE(std::string(error.what()).find("persistent: \"body.7.*\" matches no parameter"),
+    EXPECT_NE(std::string(error.what())
+                  .find("persistent: \"body.7.*\" matches no parameter; the nearest is \"body.0."),
               std::string::npos)
         << error.what();
   }
