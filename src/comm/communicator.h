@@ -20,10 +20,11 @@ namespace vitrine {
 // are at hand.
 class TermAdder {
  public:
+  static constexpr int64_t kChunk = 64;
   virtual ~TermAdder() = default;
   // out[i] = terms[0][i] + terms[1][i] + ..., i < count: in this order in fp32, rounded once to
   // `dtype`; `out` may be one of them. `first`: where out[0] lies in the result of the reduction, a
-  // multiple of 64. In the calling thread's lane; waits for nothing.
+  // multiple of kChunk. In the calling thread's lane; waits for nothing.
   virtual void add(
       void* out, std::span<const void* const> terms, int64_t first, int64_t count, DType dtype) = 0;
 };
@@ -81,7 +82,7 @@ class Communicator {
   void lend(std::span<std::byte> scratch) { lent_ = scratch; }
   // Has `adder` make the sums of the following reductions, which are of `dtype`, until the next
   // call of this; null: nobody. False, and no call of it, where it is not asked: NCCL adds by
-  // itself, and ranks that are processes on CPUs add while they receive.
+  // itself, and ranks that are processes on CPUs gain nothing by it.
   virtual bool sum_through(TermAdder* /*adder*/, DType /*dtype*/) { return false; }
   // In place element-wise int64 sums (exact, so order-free).
   virtual void all_reduce_int64(std::span<int64_t> data);

@@ -225,18 +225,6 @@ bool read_fp8(const Json& section, const Strategy& strategy) {
   return enabled;
 }
 
-std::vector<std::string> read_names(JsonReader& top, const char* key) {
-  const Json& names = top.raw(key);
-  if (names.is_null()) return {};
-  if (!names.is_array() ||
-      !std::all_of(names.begin(), names.end(), [](const Json& name) { return name.is_string(); })) {
-    throw ConfigError(std::string(key) +
-                      ": expected a list of parameter names or beginnings ending in *, got " +
-                      names.dump());
-  }
-  return names.get<std::vector<std::string>>();
-}
-
 }  // namespace
 
 const std::vector<std::string>& own_keys() {
@@ -259,8 +247,9 @@ RunConfig make_run_config(const Json& file, const ConfigOptions& options) {
   config.strategy.pipeline_order = order;
   config.optimizer = settings.optimizer;
   config.loss_scaler = settings.loss_scaler;
-  config.strategy.frozen = read_names(top, "frozen");
-  config.strategy.persistent = read_names(top, "persistent");
+  const char* const names = "parameter names or beginnings ending in *";
+  config.strategy.frozen = top.texts("frozen", names, {});
+  config.strategy.persistent = top.texts("persistent", names, {});
   if (!config.strategy.persistent.empty() && !config.strategy.shard.parameters) {
     config.remarks.push_back({Remark::Status::kIgnored,
                               "persistent",

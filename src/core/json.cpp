@@ -173,6 +173,20 @@ std::string JsonReader::choice(const std::string& key,
   return value;
 }
 
+std::vector<std::string> JsonReader::texts(const std::string& key,
+                                           const std::string& what,
+                                           const std::vector<std::string>& fallback) {
+  const Json* list = find(key);
+  if (!list) return fallback;
+  const bool good = list->is_array() && std::all_of(list->begin(), list->end(), [](const Json& e) {
+                      return e.is_string();
+                    });
+  if (!good) {
+    throw ConfigError(path_of(key) + ": expected a list of " + what + ", got " + list->dump());
+  }
+  return list->get<std::vector<std::string>>();
+}
+
 const Json& JsonReader::raw(const std::string& key) {
   static const Json null;
   const Json* value = find(key);

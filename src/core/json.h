@@ -40,6 +40,10 @@ class JsonReader {
   std::string choice(const std::string& key,
                      const std::string& fallback,
                      const std::vector<std::string>& allowed);
+  // A list of texts; `what` they are is for the message.
+  std::vector<std::string> texts(const std::string& key,
+                                 const std::string& what,
+                                 const std::vector<std::string>& fallback);
   // The value itself (null when absent); marks the key as known.
   const Json& raw(const std::string& key);
   // Throws ConfigError when a key was never asked for.

@@ -43,17 +43,15 @@ class HostStepMath final : public StepMath {
                           int64_t end) override {
     constexpr int64_t kTile = 4096;
     std::array<float, kTile> sum{}, term{};
-    const auto at = [&](const void* data, int64_t done) {
-      return static_cast<const std::byte*>(data) + static_cast<size_t>(done) * dtype_bytes(dtype);
-    };
     for (int64_t done = 0; done < end - begin; done += kTile) {
       const int64_t count = std::min(kTile, end - begin - done);
+      const size_t at = static_cast<size_t>(done) * dtype_bytes(dtype);
       sum.fill(0);
       for (const void* const from : terms) {
-        convert(DType::kF32, term.data(), dtype, at(from, done), count);
+        convert(DType::kF32, term.data(), dtype, static_cast<const std::byte*>(from) + at, count);
         for (size_t i = 0; i < sum.size(); ++i) sum[i] += term[i];
       }
-      convert(dtype, const_cast<std::byte*>(at(out, done)), DType::kF32, sum.data(), count);
+      convert(dtype, static_cast<std::byte*>(out) + at, DType::kF32, sum.data(), count);
     }
     add_squares(out, dtype, begin, end);
   }

@@ -1,8 +1,6 @@
 // Fields of a strategy under their names.
 #include "plan/strategy_json.h"
 
-#include <algorithm>
-
 #include "core/error.h"
 #include "core/format.h"
 #include "core/json.h"
@@ -88,13 +86,7 @@ ClusterStrategy strategy_from_json(const Json& json,
   const auto size = [&](const char* key, int64_t& field) { field = reader.integer(key, field); };
   const auto flag = [&](const char* key, bool& field) { field = reader.boolean(key, field); };
   const auto names = [&](const char* key, std::vector<std::string>& field) {
-    const Json& list = reader.raw(key);
-    if (list.is_null()) return;
-    const bool good =
-        list.is_array() &&
-        std::all_of(list.begin(), list.end(), [](const Json& name) { return name.is_string(); });
-    if (!good) throw ConfigError(source + ": " + key + " is a list of names, got " + list.dump());
-    field = list.get<std::vector<std::string>>();
+    field = reader.texts(key, "parameter names or beginnings ending in *", field);
   };
   const auto tier = [&](const char* key, Tier& field) {
     field = tier_from_name(reader.text(key, tier_name(field)));

@@ -86,6 +86,7 @@ bool sum_is_final(const ShardStore& store, const Action& reduction) {
 // While it lives, reductions of one unit add their squares to a step's, where `comm` can do that.
 class AddingSquares final : public TermAdder {
  public:
+  static_assert(kChunk % kNormChunk == 0);
   // `begin`: of this rank's shard in the unit.
   AddingSquares(Communicator& comm, DType dtype, StepMath& math, int64_t begin)
       : comm_(comm), dtype_(dtype), math_(math), begin_(begin) {

@@ -380,7 +380,7 @@ void PeerCopies::reduce_scatter(const void* in,
                                 cudaStream_t stream) {
   const size_t element = dtype_bytes(dtype);
   const auto slot_elements = static_cast<int64_t>(slot_bytes_ / element);
-  VITRINE_ASSERT(slot_elements % 64 == 0);  // as TermAdder promises; peer_window.h rounds to it
+  VITRINE_ASSERT(slot_elements % TermAdder::kChunk == 0);  // peer_window.h rounds to it
   std::vector<int64_t> begin(1);
   for (const int64_t count : counts) begin.push_back(begin.back() + count);
   const int64_t most = *std::max_element(counts.begin(), counts.end());
