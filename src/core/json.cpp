@@ -177,7 +177,7 @@ std::vector<std::string> JsonReader::texts(const std::string& key,
                                            const std::string& what,
                                            const std::vector<std::string>& fallback) {
   const Json* list = find(key);
-  if (!list) return fallback;
+  if (!list || list->is_null()) return fallback;
   const bool good = list->is_array() && std::all_of(list->begin(), list->end(), [](const Json& e) {
                       return e.is_string();
                     });
