@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <span>
 
 #include "core/error.h"
 #include "optim/step_math.h"
@@ -119,13 +120,13 @@ struct NarrowCase {
   std::vector<UpdateRange> ranges;
 };
 
-void expect_equal_narrow_updates(const NarrowCase& c, int64_t count) {
-  const auto g = narrowed(spread_values(count, 3, 100), c.gradients);
-  auto squares = spread_values(count, 6);
-  for (float& x : squares) x = std::abs(x);
-  auto master = narrowed(spread_values(count, 4), c.masters);
-  auto m = narrowed(spread_values(count, 5), c.moments), v = narrowed(squares, c.moments);
-  std::vector<std::byte> parameters(static_cast<size_t>(count) * 2, std::byte{7});
+struct Held {
+  std::vector<std::byte> g, master, m, v;
+};
+
+void expect_equal_narrow_updates(const NarrowCase& c, const Held& start) {
+  auto [g, master, m, v] = start;
+  std::vector<std::byte> parameters(g.size() / dtype_bytes(c.gradients) * 2, std::byte{7});
   const auto on_gpu = [&](const std::vector<std::byte>& bytes, DType dtype) {
     return std::make_unique<OnGpu>(bytes.data(), bytes.size(), c.shift * dtype_bytes(dtype));
   };
@@ -162,6 +163,16 @@ void expect_equal_narrow_updates(const NarrowCase& c, int64_t count) {
   EXPECT_EQ(parameters_gpu->values<std::byte>(), parameters);
 }
 
+void expect_equal_narrow_updates(const NarrowCase& c, int64_t count) {
+  auto squares = spread_values(count, 6);
+  for (float& x : squares) x = std::abs(x);
+  expect_equal_narrow_updates(c,
+                              {narrowed(spread_values(count, 3, 100), c.gradients),
+                               narrowed(spread_values(count, 4), c.masters),
+                               narrowed(spread_values(count, 5), c.moments),
+                               narrowed(squares, c.moments)});
+}
+
 TEST_F(GpuStep, RoundsStatesStochasticallyWithTheBitsOfTheHost) {
   const uint64_t stream = stream_of("weight");
   const std::vector<UpdateRange> whole = {{0, 10007, true, stream, 0}};
@@ -184,6 +195,62 @@ TEST_F(GpuStep, RoundsStatesStochasticallyWithTheBitsOfTheHost) {
       }
     }
   }
+}
+
+// Roots and quotients of bf16 states are taken in a quicker way where that rounds right: over the
+// magnitudes of real states, every bit.
+TEST_F(GpuStep, TakesRootsAndQuotientsWithTheBitsOfTheHost) {
+  constexpr int64_t kCount = 6'000'000;
+  const Philox random(9, stream_of("magnitudes"));
+  std::vector<float> g(kCount), master(kCount), m(kCount), v(kCount);
+  for (int64_t i = 0; i < kCount; ++i) {
+    const auto bits = random.block(static_cast<uint64_t>(i));
+    const auto value = [&](int which, int least, int powers) {
+      const float mantissa = std::bit_cast<float>(0x3f800000u | bits[which] >> 9);
+      return std::ldexp(mantissa, least + static_cast<int>(bits[which] % powers));
+    };
+    const float sign = bits[3] & 1 ? -1.0f : 1.0f;
+    g[i] = sign * value(0, -30, 32);
+    m[i] = value(1, -30, 32) * (bits[3] & 2 ? -1.0f : 1.0f);
+    v[i] = value(2, -60, 66);
+    master[i] = sign * value(3, -8, 12);
+  }
+  const std::vector<UpdateRange> whole = {{0, kCount, true, stream_of("weight"), 0}};
+  for (const DType gradients : {DType::kF32, DType::kBF16}) {
+    expect_equal_narrow_updates({gradients, DType::kBF16, DType::kBF16, 0, whole},
+                                {narrowed(g, gradients),
+                                 narrowed(master, DType::kBF16),
+                                 narrowed(m, DType::kBF16),
+                                 narrowed(v, DType::kBF16)});
+  }
+}
+
+// Zeros of both signs, subnormal, huge and infinite values, NaN, in every state: any bits at all,
+// and groups that are zeros but for one element.
+TEST_F(GpuStep, UpdatesAnyBitsOfStatesWithTheBitsOfTheHost) {
+  constexpr int64_t kCount = 1 << 20;
+  const Philox random(10, stream_of("any bits"));
+  std::vector<uint16_t> g(kCount), master(kCount), m(kCount), v(kCount);
+  for (int64_t i = 0; i < kCount; ++i) {
+    const auto bits = random.block(static_cast<uint64_t>(i));
+    const auto kind = i / 8 % 4;
+    const bool zero = kind == 1 || (kind == 2 && i % 8 != 3);
+    const auto any = [&](int which) {
+      const auto out = static_cast<uint16_t>(bits[which]);
+      return zero ? static_cast<uint16_t>(out & 0x8000u) : out;
+    };
+    master[i] = static_cast<uint16_t>(bits[0]);
+    g[i] = any(1);
+    m[i] = any(2);
+    v[i] = static_cast<uint16_t>(any(3) & (kind == 3 ? 0xffffu : 0x7fffu));
+  }
+  const auto held = [](const std::vector<uint16_t>& values) {
+    const auto bytes = std::as_bytes(std::span(values));
+    return std::vector<std::byte>(bytes.begin(), bytes.end());
+  };
+  const std::vector<UpdateRange> whole = {{0, kCount, true, stream_of("weight"), 0}};
+  expect_equal_narrow_updates({DType::kBF16, DType::kBF16, DType::kBF16, 0, whole},
+                              {held(g), held(master), held(m), held(v)});
 }
 
 TEST_F(GpuStep, UpdatesMoreRangesThanOneLaunchHolds) {

@@ -58,7 +58,7 @@ TEST(StochasticRounding, HasNoBias) {
   constexpr uint32_t kSteps = 64;
   const double n = double{kElements} * kSteps;
   const float x = 1.0f + 0.3f / 128;  // 0.3 of the way between two bf16
-  double sum[3] = {}, both = 0;
+  double sum[3] = {}, both[3] = {}, next[3] = {}, before[3] = {};
   for (uint32_t step = 1; step <= kSteps; ++step) {
     const uint64_t key = Philox(5, stream_of("a.weight")).key();
     const RoundingBits bits{static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32), step};
@@ -66,20 +66,26 @@ TEST(StochasticRounding, HasNoBias) {
       double up[3];
       for (uint32_t array = 0; array < 3; ++array) {
         uint32_t words[4];
-        bits.words(static_cast<RoundingBits::Array>(array), i / 8, words);
-        up[array] =
-            from_bits(stochastic_bf16(x, rounding_noise(words, static_cast<int>(i % 8)))) > 1.0f
-                ? 1
-                : 0;
+        bits.words(i / 8, words);
+        const uint32_t noise =
+            rounding_noise(words, static_cast<RoundingBits::Array>(array), static_cast<int>(i % 8));
+        up[array] = from_bits(stochastic_bf16(x, noise)) > 1.0f ? 1 : 0;
         sum[array] += up[array];
+        next[array] += up[array] * before[array];
+        before[array] = up[array];
       }
-      both += up[0] * up[1];
+      both[0] += up[0] * up[1];
+      both[1] += up[0] * up[2];
+      both[2] += up[1] * up[2];
     }
   }
   const double p = (static_cast<double>(x) - 1) * 128;
   const double error = 5 * std::sqrt(p * (1 - p) / n);
   for (const double up : sum) EXPECT_NEAR(up / n, p, error);
-  EXPECT_NEAR(both / n, p * p, 5 * std::sqrt(p * p * (1 - p * p) / n));  // arrays are independent
+  // Arrays of one element are independent, and neighbours of one array.
+  const double of_pair = 5 * std::sqrt(p * p * (1 - p * p) / n);
+  for (const double pairs : both) EXPECT_NEAR(pairs / n, p * p, of_pair);
+  for (const double pairs : next) EXPECT_NEAR(pairs / n, p * p, of_pair);
 }
 
 struct States {

@@ -79,6 +79,9 @@ std::vector<GpuUpdateTiming> bench_gpu_update(int samples, int gpu) {
     time("gradient_squares", 4, [&](int set) {
       math->add_squares(of(set).gradients, DType::kF32, 0, kElements);
     });
+    time("bf16_gradient_squares", 2, [&](int set) {
+      math->add_squares(of(set).gradients, DType::kBF16, 0, kElements);
+    });
     // What one of two ranks does with its part of a gradient: two terms read, their sum written.
     time("bf16_terms_and_squares", 2 + 2 + 2, [&](int set) {
       const UpdateArrays& arrays = of(set);

@@ -2,8 +2,9 @@
 //
 // Squares read each gradient once (4 or 2 bytes an element; 24 million chunks of 64 f32 are 6.1 GB,
 // 1.5 ms at 4.17 TB/s) and do one fp64 multiply-add an element, far below the fp64 rate. A warp
-// takes eight chunks at a time: 16-byte loads in memory order, through shared memory into the order
-// of optim/squares.cpp, so that a chunk's sum has the same bits as on the host. Where gradients of
+// takes 2 KB at a time, which with all warps are 80 KB on their way to a multiprocessor (half of
+// that gave half the rate): 16-byte loads in memory order, through shared memory into the order of
+// optim/squares.cpp, so that a chunk's sum has the same bits as on the host. Where gradients of
 // ranks are added by the same pass, it moves the terms and the sum, and reads nothing for squares.
 #include <type_traits>
 
@@ -17,20 +18,23 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / VITRINE_WARP;
-constexpr int kChunksAtOnce = VITRINE_WARP / 4;  // of one warp: four threads a chunk
-constexpr int kSpan = kChunksAtOnce * static_cast<int>(kNormChunk);
+constexpr int kChunk = static_cast<int>(kNormChunk);
+constexpr int kChunksAtOnce = VITRINE_WARP / 4;  // that a warp adds: four threads a chunk
 // Elements from chunk to chunk in shared memory: pairs that a warp reads at once lie in other
 // banks.
-constexpr int kPitch = static_cast<int>(kNormChunk) + 8;
+constexpr int kPitch = kChunk + 8;
 
 // Elements as they are staged: squares are those of values in f32.
 template <typename T>
 using Staged = std::conditional_t<std::is_same_v<T, double>, float, T>;
 
-template <typename T>
+// What a warp stages at a time, and how.
+template <typename T, int kTurns>
 struct Span {
+  static constexpr int kChunks = kTurns * kChunksAtOnce;
+  static constexpr int kElements = kChunks * kChunk;
   static constexpr int kWidth = 16 / sizeof(T);
-  static constexpr int kLoads = kSpan / kWidth / VITRINE_WARP;
+  static constexpr int kLoads = kElements / kWidth / VITRINE_WARP;
   // Of a thread's access `k`, from the span's first element.
   static __device__ __forceinline__ int place(int k) {
     return (k * VITRINE_WARP + static_cast<int>(threadIdx.x) % VITRINE_WARP) * kWidth;
@@ -38,26 +42,24 @@ struct Span {
 };
 
 // Of an element in its tile, from the span's first.
-__device__ __forceinline__ int in_tile(int at) {
-  constexpr int kChunk = static_cast<int>(kNormChunk);
-  return at / kChunk * kPitch + at % kChunk;
-}
+__device__ __forceinline__ int in_tile(int at) { return at / kChunk * kPitch + at % kChunk; }
 
 // In words; not by store(), which names global memory.
-template <typename T>
-__device__ __forceinline__ void put(const Vec<T, Span<T>::kWidth>& x, int at, Staged<T>* tile) {
+template <typename T, int kWidth>
+__device__ __forceinline__ void put(const Vec<T, kWidth>& x, int at, Staged<T>* tile) {
   using Words = std::conditional_t<std::is_same_v<T, double>, uint2, uint4>;
-  Vec<Staged<T>, Span<T>::kWidth> staged;
+  Vec<Staged<T>, kWidth> staged;
   static_assert(sizeof(staged) == sizeof(Words));
 #pragma unroll
-  for (int j = 0; j < Span<T>::kWidth; ++j) staged.v[j] = static_cast<Staged<T>>(x.v[j]);
+  for (int j = 0; j < kWidth; ++j) staged.v[j] = static_cast<Staged<T>>(x.v[j]);
   *reinterpret_cast<Words*>(tile + in_tile(at)) = *reinterpret_cast<const Words*>(&staged);
 }
 
-// Elements [first, first + kSpan) one by one, value(i) each; zeros from `count` on.
+// Elements [first, first + span) one by one, value(i) each; zeros from `count` on.
 template <typename S, typename Value>
-__device__ __forceinline__ void stage_alone(int64_t first, int64_t count, S* tile, Value value) {
-  for (int at = threadIdx.x % VITRINE_WARP; at < kSpan; at += VITRINE_WARP) {
+__device__ __forceinline__ void stage_alone(
+    int span, int64_t first, int64_t count, S* tile, Value value) {
+  for (int at = threadIdx.x % VITRINE_WARP; at < span; at += VITRINE_WARP) {
     const int64_t from = first + at;
     tile[in_tile(at)] = from < count ? value(from) : from_wide<S>(0.0f);
   }
@@ -66,21 +68,23 @@ __device__ __forceinline__ void stage_alone(int64_t first, int64_t count, S* til
 template <typename T>
 struct Held {
   using Element = Staged<T>;
+  using Piece = Span<T, sizeof(T) == 2 ? 2 : 1>;
   static constexpr int kBlocks = 5;  // on a multiprocessor: without spills
   const T* data;
   bool aligned;
   __device__ __forceinline__ void stage(int64_t first, int64_t count, Staged<T>* tile) const {
-    if (!aligned || first + kSpan > count) {
-      return stage_alone(
-          first, count, tile, [from = data](int64_t i) { return static_cast<Staged<T>>(from[i]); });
+    if (!aligned || first + Piece::kElements > count) {
+      return stage_alone(Piece::kElements, first, count, tile, [from = data](int64_t i) {
+        return static_cast<Staged<T>>(from[i]);
+      });
     }
-    Vec<T, Span<T>::kWidth> x[Span<T>::kLoads];
+    Vec<T, Piece::kWidth> x[Piece::kLoads];
 #pragma unroll
-    for (int k = 0; k < Span<T>::kLoads; ++k) {
-      x[k] = load<Span<T>::kWidth>(data + first + Span<T>::place(k));
+    for (int k = 0; k < Piece::kLoads; ++k) {
+      x[k] = load<Piece::kWidth>(data + first + Piece::place(k));
     }
 #pragma unroll
-    for (int k = 0; k < Span<T>::kLoads; ++k) put<T>(x[k], Span<T>::place(k), tile);
+    for (int k = 0; k < Piece::kLoads; ++k) put<T>(x[k], Piece::place(k), tile);
   }
 };
 
@@ -88,6 +92,7 @@ struct Held {
 template <typename T>
 struct Summed {
   using Element = Staged<T>;
+  using Piece = Span<T, 1>;  // terms are as much again
   static constexpr int kBlocks = sizeof(T) == 4 ? 4 : 5;
   T* out;
   Terms terms;
@@ -96,14 +101,14 @@ struct Summed {
     return static_cast<const T*>(terms.of[t]);
   }
   __device__ __forceinline__ void stage(int64_t first, int64_t count, Staged<T>* tile) const {
-    if (!aligned || first + kSpan > count) {
-      return stage_alone(first, count, tile, [this](int64_t i) {
+    if (!aligned || first + Piece::kElements > count) {
+      return stage_alone(Piece::kElements, first, count, tile, [this](int64_t i) {
         float sum = 0;
         for (int t = 0; t < terms.count; ++t) sum += to_wide(term(t)[i]);
         return out[i] = from_wide<T>(sum);
       });
     }
-    constexpr int kWidth = Span<T>::kWidth, kLoads = Span<T>::kLoads;
+    constexpr int kWidth = Piece::kWidth, kLoads = Piece::kLoads;
     float sum[kLoads][kWidth] = {};
     int t = 0;
     // Two terms at a time, so that enough is on its way.
@@ -113,7 +118,7 @@ struct Summed {
       for (int which = 0; which < 2; ++which) {
 #pragma unroll
         for (int k = 0; k < kLoads; ++k) {
-          x[which][k] = load_once<kWidth>(term(t + which) + first + Span<T>::place(k));
+          x[which][k] = load_once<kWidth>(term(t + which) + first + Piece::place(k));
         }
       }
 #pragma unroll
@@ -125,7 +130,7 @@ struct Summed {
     if (t < terms.count) {
 #pragma unroll
       for (int k = 0; k < kLoads; ++k) {
-        add(sum[k], load_once<kWidth>(term(t) + first + Span<T>::place(k)));
+        add(sum[k], load_once<kWidth>(term(t) + first + Piece::place(k)));
       }
     }
 #pragma unroll
@@ -133,14 +138,14 @@ struct Summed {
       Vec<T, kWidth> rounded;
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) rounded.v[j] = from_wide<T>(sum[k][j]);
-      store_once(out + first + Span<T>::place(k), rounded);
-      put<T>(rounded, Span<T>::place(k), tile);
+      store_once(out + first + Piece::place(k), rounded);
+      put<T>(rounded, Piece::place(k), tile);
     }
   }
-  static __device__ __forceinline__ void add(float (&sum)[Span<T>::kWidth],
-                                             const Vec<T, Span<T>::kWidth>& x) {
+  static __device__ __forceinline__ void add(float (&sum)[Piece::kWidth],
+                                             const Vec<T, Piece::kWidth>& x) {
 #pragma unroll
-    for (int j = 0; j < Span<T>::kWidth; ++j) sum[j] += to_wide(x.v[j]);
+    for (int j = 0; j < Piece::kWidth; ++j) sum[j] += to_wide(x.v[j]);
   }
 };
 
@@ -191,19 +196,25 @@ __device__ void add_block(const FixedSum& sum, StepMessage* own) {
 template <typename Source>
 __global__ void __launch_bounds__(kThreads, Source::kBlocks)
     squares_kernel(const __grid_constant__ Source source, int64_t count, StepMessage* own) {
-  alignas(16) __shared__ typename Source::Element tiles[kWarps][kChunksAtOnce * kPitch];
+  using Piece = typename Source::Piece;
+  alignas(16) __shared__ typename Source::Element tiles[kWarps][Piece::kChunks * kPitch];
   const int lane = threadIdx.x % VITRINE_WARP, warp = threadIdx.x / VITRINE_WARP;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kWarps * kSpan;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kWarps * Piece::kElements;
   FixedSum sum;
-  double kept = 0;  // of four spans, so that every thread has a chunk to add
+  double kept = 0;  // of four turns, so that every thread has a chunk to add
   int turn = 0;
-  for (int64_t first = (static_cast<int64_t>(blockIdx.x) * kWarps + warp) * kSpan; first < count;
+  for (int64_t first = (static_cast<int64_t>(blockIdx.x) * kWarps + warp) * Piece::kElements;
+       first < count;
        first += stride) {
     source.stage(first, count, tiles[warp]);
     __syncwarp();
-    const double chunk = chunk_sum(tiles[warp]);
-    if (lane % 4 == turn) kept = chunk;
-    if (++turn == 4) {
+#pragma unroll
+    for (int from = 0; from < Piece::kChunks; from += kChunksAtOnce) {
+      const double chunk = chunk_sum(tiles[warp] + from * kPitch);
+      if (lane % 4 == turn) kept = chunk;
+      ++turn;
+    }
+    if (turn == 4) {
       sum.add(kept);
       kept = 0;
       turn = 0;
@@ -248,6 +259,7 @@ bool aligned_to_16(const void* data) { return reinterpret_cast<uintptr_t>(data) 
 
 template <typename Source>
 void launch(StepMessage* own, const Source& source, int64_t count) {
+  constexpr int64_t kSpan = Source::Piece::kElements;
   const int64_t spans = (count + kSpan - 1) / kSpan, wanted = (spans + kWarps - 1) / kWarps;
   const int64_t most = static_cast<int64_t>(limits().multiprocessors) * Source::kBlocks;
   const auto blocks = static_cast<unsigned>(wanted < most ? wanted : most);

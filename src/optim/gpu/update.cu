@@ -8,10 +8,11 @@
 // 16-byte loads are in flight; the arrays are far larger than the caches and are streamed.
 //
 // With bf16 masters and moments: parameter, exp_avg and exp_avg_sq read and written (12), the
-// gradient read (2 or 4): 14 to 16, 1.5 billion elements in 5 to 6 ms. A thread takes one group of
-// eight elements (16 bytes an access again), which share three blocks of Philox; with the roundings
-// that makes about ninety instructions an element, some three quarters of what the cores issue in
-// the time of the bytes.
+// gradient read (2 or 4): 14 to 16, 1.5 billion elements in 5 to 6 ms. In a step this comes when
+// the card's power has its clock at three quarters, so instructions count: a thread takes one group
+// of eight elements (16 bytes an access again), which share one block of Philox; roots and
+// quotients are rounded right without the checks of the general ones, which one test of the group
+// replaces.
 #include <algorithm>
 #include <array>
 
@@ -45,6 +46,8 @@ struct Ranges {
 struct Numbers {
   float beta1, beta2, one_minus_beta1, one_minus_beta2, eps, decay, step_size,
       sqrt_bias_correction2;
+  float inverse;  // of sqrt_bias_correction2
+  bool quick;     // these are in the range of update_quickly()
 };
 
 template <typename G, typename P, typename M, typename S>
@@ -72,36 +75,96 @@ __device__ __forceinline__ void update_one(
   master = __fsub_rn(__fmul_rn(master, decay), __fmul_rn(n.step_size, __fdiv_rn(m, denominator)));
 }
 
+// Where update_quickly() gives the bits of update_one(): between these, squares, remainders and
+// quotients neither underflow nor overflow.
+constexpr float kLeast = 0x1p-96f;  // of |m| and v
+constexpr float kMost = 0x1p16f;    // of v
+constexpr float kLeastEps = 0x1p-60f, kMostEps = 0x1p16f, kLeastCorrection = 0x1p-12f;
+
+#if !defined(VITRINE_GPU_HIP) && !defined(VITRINE_GPU_MUSA)
+#define VITRINE_QUICK_UPDATE
+
+// Within an ulp; x is normal.
+__device__ __forceinline__ float about_inverse(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ __forceinline__ float about_inverse_root(float x) {
+  float y;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// a / b rounded to nearest, from y close to 1 / b: two remainders, each exact (Markstein, IBM J.
+// Res. Dev. 1990). Remainders are negated, so that a quotient of -0 stays one.
+__device__ __forceinline__ float quotient_of(float a, float b, float y) {
+  float q = __fmul_rn(a, y);
+  q = __fmaf_rn(-__fmaf_rn(b, q, -a), y, q);
+  return __fmaf_rn(-__fmaf_rn(b, q, -a), y, q);
+}
+
+// What the values of a group were.
+struct Seen {
+  float least = 0x1p+100f, most = 0;  // of |m| and v; of v
+  bool number = true;                 // no master is a NaN, nor then a moment
+};
+
+// As update_one(), for values in range.
+__device__ __forceinline__ void update_quickly(const Numbers& n,
+                                               float decay,
+                                               float scale,
+                                               float g,
+                                               float& master,
+                                               float& m,
+                                               float& v,
+                                               Seen& seen) {
+  const float gradient = __fmul_rn(g, scale);
+  m = __fadd_rn(__fmul_rn(n.beta1, m), __fmul_rn(n.one_minus_beta1, gradient));
+  v = __fadd_rn(__fmul_rn(n.beta2, v), __fmul_rn(n.one_minus_beta2, __fmul_rn(gradient, gradient)));
+  const float r = about_inverse_root(fmaxf(v, kLeast));
+  const float near = __fmul_rn(v, r);
+  const float root = __fmaf_rn(__fmaf_rn(-near, near, v), __fmul_rn(r, 0.5f), near);
+  const float denominator = __fadd_rn(quotient_of(root, n.sqrt_bias_correction2, n.inverse), n.eps);
+  const float about = about_inverse(denominator);
+  const float inverse = __fmaf_rn(about, __fmaf_rn(-denominator, about, 1.0f), about);
+  master = __fsub_rn(__fmul_rn(master, decay),
+                     __fmul_rn(n.step_size, quotient_of(m, denominator, inverse)));
+  seen.least = fminf(seen.least, fminf(fabsf(m), v));
+  seen.most = fmaxf(seen.most, v);
+  seen.number = seen.number && master == master;
+}
+#endif
+
 // The random bits of one range.
 struct Noise {
   RoundingBits bits;
   int64_t to_parameter;
 };
 
-// What rounds kGroup elements of one array, 16 bits each.
+// What rounds kGroup elements, 16 bits each.
 template <int kGroup>
 struct GroupNoise {
-  uint32_t words[kGroup / 2];
-  __device__ __forceinline__ uint32_t of(int j) const {
-    return j % 2 == 0 ? words[j / 2] & 0xffffu : words[j / 2] >> 16;
+  uint32_t numbers[kGroup];
+  __device__ __forceinline__ uint32_t of(RoundingBits::Array array, int j) const {
+    return numbers[RoundingBits::number(array, j)];
   }
 };
 
-// Of the group at `at`, which is a whole one in the parameter too. Nothing for fp32 arrays.
-template <typename T, int kGroup>
-__device__ __forceinline__ GroupNoise<kGroup> group_noise(const Noise& noise,
-                                                          RoundingBits::Array array,
-                                                          int64_t at) {
-  GroupNoise<kGroup> out{};
-  if constexpr (sizeof(T) == 2) {
-    const int64_t element = at + noise.to_parameter;
-    uint32_t words[4];
-    noise.bits.words(array, element / RoundingBits::kBlock, words);
-    const bool second = kGroup == 4 && element % RoundingBits::kBlock != 0;
+// Of the group at `at`, which is a whole one in the parameter too.
+template <int kGroup>
+__device__ __forceinline__ GroupNoise<kGroup> group_noise(const Noise& noise, int64_t at) {
+  static_assert(kGroup == 4 || kGroup == RoundingBits::kBlock);
+  const int64_t element = at + noise.to_parameter;
+  uint32_t words[4];
+  noise.bits.words(element / RoundingBits::kBlock, words);
+  const bool second = kGroup == 4 && element % RoundingBits::kBlock != 0;
+  GroupNoise<kGroup> out;
 #pragma unroll
-    for (int i = 0; i < kGroup / 2; ++i) {
-      out.words[i] = kGroup == 4 && second ? words[i + 2 < 4 ? i + 2 : 3] : words[i];
-    }
+  for (int i = 0; i < kGroup / 2; ++i) {
+    const uint32_t word = kGroup == 4 && second ? words[(i + 2) % 4] : words[i];
+    out.numbers[2 * i] = word & 0xffffu;
+    out.numbers[2 * i + 1] = word >> 16;
   }
   return out;
 }
@@ -143,18 +206,17 @@ __device__ __forceinline__ void update_group(const Numbers& n,
                                              int64_t at) {
   using M = typename A::Master;
   using S = typename A::State;
-  const auto master_noise = group_noise<M, A::kGroup>(noise, RoundingBits::kMaster, at);
-  const auto m_noise = group_noise<S, A::kGroup>(noise, RoundingBits::kExpAvg, at);
-  const auto v_noise = group_noise<S, A::kGroup>(noise, RoundingBits::kExpAvgSq, at);
+  GroupNoise<A::kGroup> numbers{};
+  if constexpr (A::kRounds) numbers = group_noise<A::kGroup>(noise, at);
   Vec<typename A::Parameter, A::kGroup> parameter;
 #pragma unroll
   for (int j = 0; j < A::kGroup; ++j) {
     float master = to_wide(x.master.v[j]), m = to_wide(x.m.v[j]), v = to_wide(x.v.v[j]);
     update_one(n, decay, scale, to_wide(x.g.v[j]), master, m, v);
     if constexpr (sizeof(M) == 4) parameter.v[j] = from_wide<typename A::Parameter>(master);
-    x.master.v[j] = rounded<M>(master, master_noise.of(j));
-    x.m.v[j] = rounded<S>(m, m_noise.of(j));
-    x.v.v[j] = rounded<S>(v, v_noise.of(j));
+    x.master.v[j] = rounded<M>(master, numbers.of(RoundingBits::kMaster, j));
+    x.m.v[j] = rounded<S>(m, numbers.of(RoundingBits::kExpAvg, j));
+    x.v.v[j] = rounded<S>(v, numbers.of(RoundingBits::kExpAvgSq, j));
   }
   store_once(a.master + at, x.master);
   store_once(a.exp_avg + at, x.m);
@@ -162,6 +224,98 @@ __device__ __forceinline__ void update_group(const Numbers& n,
   if constexpr (sizeof(M) == 4) {
     if (a.parameters) store_once(a.parameters + at, parameter);
   }
+}
+
+#ifdef VITRINE_QUICK_UPDATE
+
+// Pairs of numbers, no NaN, rounded stochastically into the words of bf16.
+template <int kPairs, typename T>
+__device__ __forceinline__ void round_pairs(const float (&x)[2 * kPairs],
+                                            const GroupNoise<RoundingBits::kBlock>& numbers,
+                                            RoundingBits::Array array,
+                                            int first,
+                                            Vec<T, RoundingBits::kBlock>& to) {
+  auto* words = reinterpret_cast<uint32_t*>(&to);
+#pragma unroll
+  for (int i = 0; i < kPairs; ++i) {
+    const int j = first + 2 * i;
+    const uint32_t low = __float_as_uint(x[2 * i]) + numbers.of(array, j);
+    const uint32_t high = __float_as_uint(x[2 * i + 1]) + numbers.of(array, j + 1);
+    words[j / 2] = __byte_perm(low, high, 0x7632);
+  }
+}
+
+// Elements that never had a gradient are in range as well: all zeros.
+template <typename A>
+__device__ __forceinline__ bool no_momentum(const Group<A>& x) {
+  bool none = true;
+#pragma unroll
+  for (int j = 0; j < A::kGroup; ++j) {
+    none = none && to_wide(x.m.v[j]) == 0 && to_wide(x.g.v[j]) == 0;
+  }
+  return none;
+}
+
+// A call, so that what it needs fills no registers before.
+template <typename A>
+__device__ __noinline__ void update_group_again(
+    const Numbers& n, float decay, float scale, Noise noise, const A& a, int64_t at) {
+  Group<A> x = fetch(a, at);
+  update_group(n, decay, scale, noise, x, a, at);
+}
+
+// As update_group(), for bf16 masters and moments: in two halves, which fewer registers hold.
+template <typename A>
+__device__ __forceinline__ void update_group_quickly(const Numbers& n,
+                                                     float decay,
+                                                     float scale,
+                                                     const Noise& noise,
+                                                     const Group<A>& x,
+                                                     const A& a,
+                                                     int64_t at) {
+  constexpr int kHalf = A::kGroup / 2;
+  const auto numbers = group_noise<A::kGroup>(noise, at);
+  Group<A> to = x;
+  Seen seen;
+#pragma unroll
+  for (int first = 0; first < A::kGroup; first += kHalf) {
+    float master[kHalf], m[kHalf], v[kHalf];
+#pragma unroll
+    for (int j = 0; j < kHalf; ++j) {
+      master[j] = to_wide(x.master.v[first + j]);
+      m[j] = to_wide(x.m.v[first + j]);
+      v[j] = to_wide(x.v.v[first + j]);
+      update_quickly(n, decay, scale, to_wide(x.g.v[first + j]), master[j], m[j], v[j], seen);
+    }
+    round_pairs<kHalf / 2>(master, numbers, RoundingBits::kMaster, first, to.master);
+    round_pairs<kHalf / 2>(m, numbers, RoundingBits::kExpAvg, first, to.m);
+    round_pairs<kHalf / 2>(v, numbers, RoundingBits::kExpAvgSq, first, to.v);
+  }
+  if (seen.least < kLeast && seen.most == 0 && no_momentum(x)) seen.least = kLeast;
+  if (!(seen.least >= kLeast && seen.most <= kMost && seen.number)) {
+    return update_group_again(n, decay, scale, noise, a, at);
+  }
+  store_once(a.master + at, to.master);
+  store_once(a.exp_avg + at, to.m);
+  store_once(a.exp_avg_sq + at, to.v);
+}
+#endif
+
+template <typename A>
+__device__ __forceinline__ void update_whole_group(const Numbers& n,
+                                                   float decay,
+                                                   float scale,
+                                                   const Noise& noise,
+                                                   Group<A>& x,
+                                                   const A& a,
+                                                   int64_t at) {
+#ifdef VITRINE_QUICK_UPDATE
+  if constexpr (A::kGroup == RoundingBits::kBlock) {
+    if (n.quick) return update_group_quickly(n, decay, scale, noise, x, a, at);
+    return update_group_again(n, decay, scale, noise, a, at);
+  }
+#endif
+  update_group(n, decay, scale, noise, x, a, at);
 }
 
 template <typename T>
@@ -173,13 +327,14 @@ __device__ __forceinline__ uint32_t noise_of(const Noise& noise,
   } else {
     const int64_t element = at + noise.to_parameter;
     uint32_t words[4];
-    noise.bits.words(array, element / RoundingBits::kBlock, words);
-    const auto place = static_cast<int>(element % RoundingBits::kBlock);
-    const uint32_t word = place < 2   ? words[0]
-                          : place < 4 ? words[1]
-                          : place < 6 ? words[2]
-                                      : words[3];
-    return place % 2 == 0 ? word & 0xffffu : word >> 16;
+    noise.bits.words(element / RoundingBits::kBlock, words);
+    const int number =
+        RoundingBits::number(array, static_cast<int>(element % RoundingBits::kBlock));
+    const uint32_t word = number < 2   ? words[0]
+                          : number < 4 ? words[1]
+                          : number < 6 ? words[2]
+                                       : words[3];
+    return number % 2 == 0 ? word & 0xffffu : word >> 16;
   }
 }
 
@@ -202,12 +357,12 @@ __device__ __forceinline__ void update_alone(
 // groups; without such a phase, and where groups would straddle blocks of random bits, everything
 // is done one by one.
 template <typename A>
-__global__ void __launch_bounds__(kThreads, 4) update_kernel(const Numbers n,
+__global__ void __launch_bounds__(kThreads, 4) update_kernel(const __grid_constant__ Numbers n,
                                                              const StepResult* result,
                                                              const __grid_constant__ Ranges ranges,
                                                              int phase,
                                                              bool aligned,
-                                                             const A a) {
+                                                             const __grid_constant__ A a) {
   constexpr int kGroup = A::kGroup;
   constexpr int kPieces = kElements / kGroup;
   const int64_t tile = blockIdx.x;
@@ -243,7 +398,7 @@ __global__ void __launch_bounds__(kThreads, 4) update_kernel(const Numbers n,
     const auto scale = static_cast<float>(result->factor);
 #pragma unroll
     for (int p = 0; p < kPieces; ++p) {
-      update_group(n, decay, scale, noise, x[p], a, at + p * kApart);
+      update_whole_group(n, decay, scale, noise, x[p], a, at + p * kApart);
     }
     return;
   }
@@ -302,7 +457,11 @@ void update_typed(const AdamWStep& step,
                         step.eps,
                         step.decay,
                         step.lr / step.bias_correction1,
-                        step.sqrt_bias_correction2};
+                        step.sqrt_bias_correction2,
+                        1 / step.sqrt_bias_correction2,
+                        step.eps >= kLeastEps && step.eps <= kMostEps &&
+                            step.sqrt_bias_correction2 >= kLeastCorrection &&
+                            step.sqrt_bias_correction2 <= 1};
   const int phase = aligned_phase(arrays), cut = std::max(phase, 0);
   for (size_t next = 0; next < ranges.size();) {
     Ranges some;
