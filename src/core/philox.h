@@ -11,10 +11,20 @@
 
 namespace vitrine {
 
+VITRINE_BOTH uint64_t wide_product(uint32_t a, uint32_t b) {
+#ifdef __CUDA_ARCH__
+  uint64_t product;  // by name: the compiler makes a 64-bit product of it, and adds zeros to that
+  asm("mul.wide.u32 %0, %1, %2;" : "=l"(product) : "r"(a), "r"(b));
+  return product;
+#else
+  return uint64_t{a} * b;
+#endif
+}
+
 // The counter `c` becomes its random words.
 VITRINE_BOTH void philox_rounds(uint32_t (&c)[4], uint32_t key0, uint32_t key1) {
   for (int round = 0; round < 10; ++round) {
-    const uint64_t a = uint64_t{0xD2511F53u} * c[0], b = uint64_t{0xCD9E8D57u} * c[2];
+    const uint64_t a = wide_product(0xD2511F53u, c[0]), b = wide_product(0xCD9E8D57u, c[2]);
     const uint32_t c1 = c[1], c3 = c[3];
     c[0] = static_cast<uint32_t>(b >> 32) ^ c1 ^ key0;
     c[1] = static_cast<uint32_t>(b);

@@ -30,10 +30,11 @@ __device__ __forceinline__ void end_stage() {
 #endif
 }
 
-// Of kStages that were ended the oldest is there.
+// Of kOf that were ended the oldest is there.
+template <int kOf = kStages>
 __device__ __forceinline__ void wait_for_oldest() {
 #ifdef VITRINE_GPU_COPIES_AHEAD
-  wait_for_copies_before<kStages - 1>();
+  wait_for_copies_before<kOf - 1>();
 #endif
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "core/dtype.h"
 #include "core/error.h"
@@ -73,6 +74,23 @@ __device__ __forceinline__ void store(T* at, const Vec<T, N>& value) {
     __stwb(reinterpret_cast<uint2*>(at), *reinterpret_cast<const uint2*>(&value));
   } else {
     *reinterpret_cast<Vec<T, N>*>(at) = value;
+  }
+}
+
+// The values of a vector; each half of a word by one instruction (taken out as a bf16 first, the
+// upper one takes two).
+template <typename T, int N>
+__device__ __forceinline__ void widen(const Vec<T, N>& x, Wide<T> (&out)[N]) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16> && N % 2 == 0) {
+    const auto* words = reinterpret_cast<const uint32_t*>(&x);
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i) {
+      out[2 * i] = __uint_as_float(words[i] << 16);
+      out[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < N; ++j) out[j] = to_wide(x.v[j]);
   }
 }
 

@@ -95,11 +95,11 @@ void add_broadcast_backward(const OpCall& call, Views dout, Gradients din) {
   if (!dy) return spread_gradient(g, 1, operand(din, 0), {}, "add_broadcast backward");
   const ReduceShape shape = reduce_shape(g.shape, call.attrs->integer("dims"));
   dispatch_float(g.dtype, "add_broadcast backward", [&]<typename T>() {
-    const SumAndCopy<T> f{g.as<const T>(),
+    const SumAndCopy<T> f{{g.as<const T>()},
                           gradient_to<T>(operand(din, 0), g.dtype, "add_broadcast backward")};
     reduce<T, 1>(f,
                  shape,
-                 aligned_to(16, {f.g, f.copy.data}),
+                 aligned_to(16, {f.sum.g, f.copy.data}),
                  1,
                  {gradient_to<T>(dy, g.dtype, "add_broadcast backward")},
                  "add_broadcast backward");

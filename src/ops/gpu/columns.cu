@@ -88,7 +88,7 @@ size_t column_sum_scratch(DType dtype, int64_t rows, int64_t width) {
 void column_sum(
     const TensorView& dy, int64_t rows, int64_t width, const GradView& gradient, void* scratch) {
   dispatch_float(dy.dtype, "column sum", [&]<typename T>() {
-    const SumAndCopy<T> f{dy.as<const T>(), {}};
+    const PlainSum<T> f{dy.as<const T>()};
     reduce<T, 1>(f,
                  columns_of(rows, width),
                  aligned_to(16, {f.g}),

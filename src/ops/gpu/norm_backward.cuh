@@ -6,10 +6,12 @@
 //
 // Bytes an element: 3 storage sizes (x, dy, dx), with a pending add 4 or 5 (d sum, and both
 // d residual and d delta where both are wanted): [16384, 1536] bf16 is 151 MB, 36 us at 4.17 TB/s,
-// or 252 MB, 60 us. About 15 operations an element, 12 us. A warp takes a row, or a team of warps a
-// wide one, and brings it into shared memory while the row before it is reduced. Blocks
-// stay: sums of the parameters' gradients are kept in registers over all rows, and each block ends
-// with one row of them (a megabyte in all, in L2), which a second kernel adds in a fixed order.
+// or 252 MB, 60 us. About 15 operations an element, 12 us. A team of warps takes a row, a vector or
+// two of it a lane, and brings it into shared memory while the rows before it are reduced. Teams
+// meet at barriers of their own: at those of a block all were in step, and nothing hid what a row
+// waits for (62 against 51 us at [8192, 3584]). Blocks stay: sums of the parameters' gradients are
+// kept in registers over all rows, and each block ends with one row of them (a megabyte in all, in
+// L2), which a second kernel adds in a fixed order.
 #pragma once
 
 #include <algorithm>
@@ -22,13 +24,27 @@
 
 namespace vitrine::gpu::norm_rows {
 
-constexpr int kWarps = 8;  // of a block
-constexpr int kThreads = kWarps * VITRINE_WARP;
-constexpr size_t kBlockOverhead = 2048;  // shared memory besides the copies, the system's included
+constexpr int kThreads = 256;            // of a block of the plain kernel
+constexpr size_t kBlockOverhead = 4096;  // shared memory besides the copies, the system's included
 
-// Resident blocks of a multiprocessor for rows of `pieces` vectors a lane, where its shared memory
-// holds so many: teams, which meet at a barrier every row, gain from a second block.
-constexpr int blocks_of(int pieces, bool teams) { return pieces <= (teams ? 4 : 3) ? 2 : 1; }
+#if !defined(VITRINE_GPU_HIP) && !defined(VITRINE_GPU_MUSA)
+#define VITRINE_GPU_TEAMS
+#endif
+
+// How rows of kPieces vectors a lane of kTeam warps are worked on: warps of a block at most, blocks
+// of a multiprocessor (which limit the registers), rows of a team that are on their way, the one it
+// is at included.
+template <int kPieces, int kTeam, bool kPending, bool kCentred>
+struct Way {
+  // One vector a lane: teams of three warps and more fill one block, smaller ones two.
+  static constexpr bool kMany = kPieces == 1 ? kTeam > 2 : kPieces == 2 && kCentred && !kPending;
+  static constexpr int kWarps = kMany ? 24 : kPieces == 8 ? 8 : 16;
+  static constexpr int kTeams = kTeam == 1 ? kWarps : kWarps / kTeam;
+  static constexpr int kBlocks = kPieces == 1 && !kMany ? 2 : 1;
+  static constexpr int kAhead = kPieces == 1 || kMany || (kPieces > 2 && kPending) ? 2 : 3;
+  static constexpr int kThreads = kWarps * VITRINE_WARP;
+  static_assert(kTeam == 1 || kTeams <= 15, "one barrier of 16 is the block's own");
+};
 
 template <typename T>
 struct Args {
@@ -55,43 +71,54 @@ __device__ __forceinline__ Statistics<T> statistics_of(const Args<T>& a, int64_t
   return {kCentred ? a.mean[row] : Wide<T>{0}, a.rstd[row]};
 }
 
-// Where the copies of a thread lie: [stage][tensor][piece][thread] of 16 bytes, so that a warp's
-// accesses are side by side.
-template <int kPieces, int kTensors>
-__device__ __forceinline__ uint4* place_of(uint4* ring, int stage, int tensor, int piece) {
-  return ring + ((stage * kTensors + tensor) * kPieces + piece) * kThreads + threadIdx.x;
+// Of the kTeam warps that share a row.
+template <int kTeam>
+__device__ __forceinline__ void team_barrier(int name) {
+#ifdef VITRINE_GPU_TEAMS
+  asm volatile("bar.sync %0, %1;" ::"r"(name), "n"(kTeam * VITRINE_WARP) : "memory");
+#else
+  __syncthreads();  // of blocks of one team
+#endif
 }
 
-// Both sums over the warps of a team; every thread of the block calls it. One barrier a row:
-// `shared` has two halves that take turns.
-__device__ __forceinline__ void team_sums(
-    float& a, float& b, float2 (*shared)[kWarps], int turn, int team) {
-  const int warp = static_cast<int>(threadIdx.x) / VITRINE_WARP;
+// Both sums over the warps of a team, by all of its threads. One barrier a row: `shared` has two
+// halves that take turns.
+template <int kTeam, int kWarps>
+__device__ __forceinline__ void team_sums(float& a, float& b, float2 (*shared)[kWarps], int turn) {
+  const int warp = static_cast<int>(threadIdx.x) / VITRINE_WARP, index = warp / kTeam;
   if (threadIdx.x % VITRINE_WARP == 0) shared[turn][warp] = make_float2(a, b);
-  __syncthreads();
+  team_barrier<kTeam>(index + 1);
   a = b = 0;
-  for (int w = warp / team * team, end = w + team; w < end; ++w) {
-    const float2 part = shared[turn][w];
+#pragma unroll
+  for (int w = 0; w < kTeam; ++w) {
+    const float2 part = shared[turn][index * kTeam + w];
     a += part.x;
     b += part.y;
   }
 }
 
-// A team of `team` warps (1 unless kTeams) a row, kPieces vectors of it a lane.
-template <typename T, int kPieces, bool kTeams, bool kPending, bool kCentred, int kBlocks>
-__global__ void __launch_bounds__(kThreads, kBlocks)
-    norm_backward_kernel(const Args<T> a, int team) {
+// A team of kTeam warps a row, kPieces vectors of it a lane.
+template <typename T, int kPieces, int kTeam, bool kPending, bool kCentred>
+__global__ void __launch_bounds__(Way<kPieces, kTeam, kPending, kCentred>::kThreads,
+                                  Way<kPieces, kTeam, kPending, kCentred>::kBlocks)
+    norm_backward_kernel(const Args<T> a) {
+  using W = Way<kPieces, kTeam, kPending, kCentred>;
   constexpr int kN = 16 / sizeof(T), kSums = kCentred ? 2 : 1, kTensors = kPending ? 3 : 2;
+  constexpr int kAhead = W::kAhead;
+  constexpr int kStep = kTeam * VITRINE_WARP;  // vectors between pieces, and threads of a team
   extern __shared__ uint4 ring[];
-  __shared__ float2 shared[2][kWarps];
-  if constexpr (!kTeams) team = 1;
+  __shared__ float2 shared[2][W::kWarps];
+  const int threads = static_cast<int>(blockDim.x), teams = threads / kStep;
   const int lane = threadIdx.x % VITRINE_WARP, warp = threadIdx.x / VITRINE_WARP;
-  const int teams = kWarps / team, step = team * VITRINE_WARP;  // vectors between pieces
-  const int first = warp % team * VITRINE_WARP + lane, vectors = a.width / kN;
-  const float count = static_cast<float>(a.width);
+  const int own = warp / kTeam;
+  const int first = warp % kTeam * VITRINE_WARP + lane, vectors = a.width / kN;
+  const float inverse_count = 1.0f / static_cast<float>(a.width);
   const T* const source[3] = {a.x, a.dy, a.dsum};
+  // Of a team: [stage][tensor][piece][thread] of 16 bytes, so that a warp's accesses are side by
+  // side.
+  uint4* const copies = ring + own * (kAhead * kTensors * kPieces * kStep) + first;
   const auto place = [&](int stage, int tensor, int piece) {
-    return place_of<kPieces, kTensors>(ring, stage, tensor, piece);
+    return copies + ((stage * kTensors + tensor) * kPieces + piece) * kStep;
   };
   const auto value = [&](int stage, int tensor, int piece) {
     return load<kN>(reinterpret_cast<const T*>(place(stage, tensor, piece)));
@@ -104,7 +131,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         const T* from = source[t] + row * a.width;
 #pragma unroll
         for (int p = 0; p < kPieces; ++p) {
-          const int i = p * step + first;
+          const int i = p * kStep + first;
           if (i < vectors) copy_ahead(place(stage, t, p), from + i * kN);
         }
       }
@@ -115,79 +142,88 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
 #pragma unroll
   for (int t = 1; t < kTensors; ++t) {
     if (source[t]) continue;
-    for (int k = 0; k < kStages * kPieces; ++k) *place(k / kPieces, t, k % kPieces) = uint4{};
+    for (int k = 0; k < kAhead * kPieces; ++k) *place(k / kPieces, t, k % kPieces) = uint4{};
   }
   const int64_t stride = static_cast<int64_t>(gridDim.x) * teams;
-  const int64_t base = static_cast<int64_t>(blockIdx.x) * teams, own = warp / team;
+  const int64_t base = static_cast<int64_t>(blockIdx.x) * teams + own;
   wait_for_previous();
   let_next_begin();  // in the places beside these blocks, which are all there at once
-  for (int s = 0; s < kStages; ++s) fetch(base + own + s * stride, s);
+  for (int s = 0; s < kAhead; ++s) fetch(base + s * stride, s);
   Vec<T, kN> weight[kPieces];
 #pragma unroll
   for (int p = 0; p < kPieces; ++p) {
-    const int i = p * step + first;
+    const int i = p * kStep + first;
     if (i < vectors) weight[p] = load<kN>(a.weight + i * kN);
   }
-  Statistics<T> next = statistics_of<kCentred>(a, base + own);
+  Statistics<T> next = statistics_of<kCentred>(a, base);
   float sums[kSums][kPieces][kN] = {};
-  int stage = 0;
-  // Teams meet at a barrier, so that all of a block go as many rounds.
-  for (int64_t row = base + own; row - (kTeams ? own : 0) < a.rows; row += stride) {
+  int stage = 0, turn = 0;
+  for (int64_t row = base; row < a.rows; row += stride) {
     const Statistics<T> s = next;
     next = statistics_of<kCentred>(a, row + stride);
-    wait_for_oldest();
-    const bool there = !kTeams || row < a.rows;
-    float g_mean = 0, gn_mean = 0;
+    wait_for_oldest<kAhead>();
+    float g_sum = 0, gc_sum = 0;  // of g and of g (x - mean)
 #pragma unroll
     for (int p = 0; p < kPieces; ++p) {
-      const int i = p * step + first;
-      if (i >= vectors || !there) continue;
-      const Vec<T, kN> x = value(stage, 0, p), dy = value(stage, 1, p);
+      const int i = p * kStep + first;
+      if (i >= vectors) continue;
       stay_packed(weight[p]);
+      float x[kN], dy[kN], w[kN];
+      widen(value(stage, 0, p), x);
+      widen(value(stage, 1, p), dy);
+      widen(weight[p], w);
 #pragma unroll
       for (int j = 0; j < kN; ++j) {
-        const float n = (to_wide(x.v[j]) - s.mean) * s.rstd, d = to_wide(dy.v[j]);
-        const float g = d * to_wide(weight[p].v[j]);
-        if constexpr (kCentred) g_mean += g;
-        gn_mean += g * n;
-        sums[0][p][j] += d * n;
-        if constexpr (kCentred) sums[kSums - 1][p][j] += d;
+        const float dc = dy[j] * (kCentred ? x[j] - s.mean : x[j]);
+        gc_sum += dc * w[j];
+        sums[0][p][j] += dc * s.rstd;
+        if constexpr (kCentred) {
+          g_sum += dy[j] * w[j];
+          sums[kSums - 1][p][j] += dy[j];
+        }
       }
     }
-    if constexpr (kCentred) g_mean = warp_sum(g_mean);
-    gn_mean = warp_sum(gn_mean);
-    if constexpr (kTeams) team_sums(g_mean, gn_mean, shared, stage, team);
-    g_mean /= count;
-    gn_mean /= count;
+    if constexpr (kCentred) g_sum = warp_sum(g_sum);
+    gc_sum = warp_sum(gc_sum);
+    if constexpr (kTeam > 1) team_sums<kTeam, W::kWarps>(g_sum, gc_sum, shared, turn);
+    turn ^= 1;
+    // dx = rstd g - (x - mean) slope - level.
+    const float level = s.rstd * (g_sum * inverse_count);
+    const float slope = s.rstd * (s.rstd * (s.rstd * (gc_sum * inverse_count)));
+    // Of two-byte values a product by itself loses nothing that they have.
+    const float shift = s.mean * slope - level;
 #pragma unroll
     for (int p = 0; p < kPieces; ++p) {
-      const int i = p * step + first;
-      if (i >= vectors || !there) continue;
-      const Vec<T, kN> x = value(stage, 0, p), dy = value(stage, 1, p);
+      const int i = p * kStep + first;
+      if (i >= vectors) continue;
       stay_packed(weight[p]);
-      Vec<T, kN> dsum;
-      if constexpr (kPending) dsum = value(stage, 2, p);
-      float dx[kN];
+      float x[kN], dy[kN], w[kN], dx[kN] = {};
+      widen(value(stage, 0, p), x);
+      widen(value(stage, 1, p), dy);
+      if constexpr (kPending) widen(value(stage, 2, p), dx);
+      widen(weight[p], w);
 #pragma unroll
       for (int j = 0; j < kN; ++j) {
-        const float n = (to_wide(x.v[j]) - s.mean) * s.rstd;
-        const float g = to_wide(dy.v[j]) * to_wide(weight[p].v[j]);
-        dx[j] = s.rstd * (g - g_mean - n * gn_mean);
-        if constexpr (kPending) dx[j] += to_wide(dsum.v[j]);
+        if constexpr (!kCentred) {
+          dx[j] -= x[j] * slope;
+        } else if constexpr (sizeof(T) == 2) {
+          dx[j] += shift - x[j] * slope;
+        } else {
+          dx[j] -= (x[j] - s.mean) * slope + level;
+        }
+        dx[j] += s.rstd * (dy[j] * w[j]);
       }
       const int64_t at = row * a.width + i * kN;
       put_once(a.dx, at, dx);
       if constexpr (kPending) put_once(a.dx_again, at, dx);
     }
-    fetch(row + kStages * stride, stage);
-    stage ^= 1;
+    fetch(row + kAhead * stride, stage);
+    if (++stage == kAhead) stage = 0;
   }
   if (a.partial == nullptr) return;
   // The teams' sums are added in the teams' order, where the copies lay: nothing but empty stages
-  // is left of those, and two stages of two tensors are more than one sum of all pieces.
-  constexpr int kPitch = VITRINE_WARP + 4;  // from column to column of a lane: few banks twice
-  constexpr int kOfWarp = kN * kPitch, kOfPiece = kWarps * kOfWarp;
-  static_assert(kOfPiece * sizeof(float) <= 4 * 16 * kThreads);
+  // is left of those, and two stages of two tensors are twice the sums of all pieces.
+  const int pitch = threads + 4;  // from column to column of a lane: each in another bank
   float* part = reinterpret_cast<float*>(ring);
   float* out = a.partial + static_cast<int64_t>(blockIdx.x) * kSums * a.width;
 #pragma unroll
@@ -197,17 +233,15 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     for (int p = 0; p < kPieces; ++p) {
 #pragma unroll
       for (int j = 0; j < kN; ++j) {
-        part[p * kOfPiece + warp * kOfWarp + j * kPitch + lane] = sums[which][p][j];
+        part[(p * kN + j) * pitch + static_cast<int>(threadIdx.x)] = sums[which][p][j];
       }
     }
     __syncthreads();
-#pragma unroll kPieces
-    for (int column = threadIdx.x; column < a.width; column += kThreads) {
-      const int vector = column / kN, p = vector / step, rest = vector - p * step;
-      const float* from = part + p * kOfPiece + rest / VITRINE_WARP * kOfWarp +
-                          column % kN * kPitch + rest % VITRINE_WARP;
+    for (int column = threadIdx.x; column < a.width; column += threads) {
+      const int vector = column / kN, p = vector / kStep;
+      const float* from = part + (p * kN + column % kN) * pitch + (vector - p * kStep);
       float sum = 0;
-      for (int t = 0; t < teams; ++t) sum += from[t * team * kOfWarp];
+      for (int t = 0; t < teams; ++t) sum += from[t * kStep];
       out[which * a.width + column] = sum;
     }
   }
@@ -260,44 +294,52 @@ void give_partial(Args<T>& a, int64_t blocks, int64_t columns, bool wanted) {
 }
 
 // Each launch answers how many blocks left partial sums; 0: shared memory does not hold the rows.
-template <typename T,
-          int kPieces,
-          bool kTeams,
-          NormKind kKind,
-          int kBlocks = blocks_of(kPieces, kTeams)>
-int64_t launch(Args<T>& a, int team, bool parameters) {
+template <typename T, int kPieces, int kTeam, NormKind kKind>
+int64_t launch(Args<T>& a, bool parameters) {
   constexpr bool kPending = norm_pending(kKind), kCentred = norm_centred(kKind);
-  const auto kernel = norm_backward_kernel<T, kPieces, kTeams, kPending, kCentred, kBlocks>;
-  constexpr size_t kStage = size_t{16} * (kPending ? 3 : 2) * kPieces * kThreads;
-  constexpr size_t kBytes = kStages * kStage;
-  if (kBytes + kBlockOverhead > limits().shared_bytes_a_block / kBlocks) {
-    if constexpr (kBlocks > 1) return launch<T, kPieces, kTeams, kKind, 1>(a, team, parameters);
-    return 0;
-  }
+  using W = Way<kPieces, kTeam, kPending, kCentred>;
+  const auto kernel = norm_backward_kernel<T, kPieces, kTeam, kPending, kCentred>;
+  constexpr size_t kOfTeam =
+      size_t{16} * W::kAhead * (kPending ? 3 : 2) * kPieces * kTeam * VITRINE_WARP;
+  const size_t room = limits().shared_bytes_a_block / W::kBlocks;
+  if (kOfTeam + kBlockOverhead > room) return 0;
+#ifdef VITRINE_GPU_TEAMS
+  constexpr size_t kMostTeams = W::kTeams;
+#else
+  constexpr size_t kMostTeams = kTeam == 1 ? W::kTeams : 1;
+#endif
+  const size_t teams = std::min(kMostTeams, (room - kBlockOverhead) / kOfTeam);
+  const size_t bytes = kOfTeam * teams;
+  const int64_t rows = static_cast<int64_t>(teams);
+  const int64_t blocks = std::min<int64_t>(
+      static_cast<int64_t>(limits().multiprocessors) * W::kBlocks, (a.rows + rows - 1) / rows);
   VITRINE_GPU_CHECK(cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes)));
-  const int64_t teams = kWarps / team;
-  const int64_t blocks = std::min<int64_t>(static_cast<int64_t>(limits().multiprocessors) * kBlocks,
-                                           (a.rows + teams - 1) / teams);
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
   give_partial(a, blocks, static_cast<int64_t>(kCentred ? 2 : 1) * a.width, parameters);
-  launch_following(
-      {"norm backward", static_cast<unsigned>(blocks), kThreads, kBytes}, kernel, a, team);
+  launch_following({"norm backward",
+                    static_cast<unsigned>(blocks),
+                    static_cast<unsigned>(teams * kTeam * VITRINE_WARP),
+                    bytes},
+                   kernel,
+                   a);
   return blocks;
 }
 
+// The smallest way that holds a row.
 template <typename T, NormKind kKind>
 int64_t launch_rows(Args<T>& a, bool parameters) {
   const int vectors = a.width / static_cast<int>(16 / sizeof(T));
-  const int pieces = (vectors + VITRINE_WARP - 1) / VITRINE_WARP;
-  if (pieces <= 1) return launch<T, 1, false, kKind>(a, 1, parameters);
-  if (pieces <= 2) return launch<T, 2, false, kKind>(a, 1, parameters);
-  if (pieces <= 3) return launch<T, 3, false, kKind>(a, 1, parameters);
-  if (pieces <= 4) return launch<T, 4, false, kKind>(a, 1, parameters);
-  if (pieces <= 6) return launch<T, 6, false, kKind>(a, 1, parameters);
-  if (pieces <= 8) return launch<T, 4, true, kKind>(a, 2, parameters);
-  if (pieces <= 16) return launch<T, 4, true, kKind>(a, 4, parameters);
-  if (pieces <= 32) return launch<T, 4, true, kKind>(a, 8, parameters);
-  if (pieces <= 64) return launch<T, 8, true, kKind>(a, 8, parameters);
+  const int warps = (vectors + VITRINE_WARP - 1) / VITRINE_WARP;  // of one vector a lane
+  if (warps <= 1) return launch<T, 1, 1, kKind>(a, parameters);
+  if (warps <= 2) return launch<T, 1, 2, kKind>(a, parameters);
+  if (warps <= 3) return launch<T, 1, 3, kKind>(a, parameters);
+  if (warps <= 4) return launch<T, 1, 4, kKind>(a, parameters);
+  if (warps <= 6) return launch<T, 1, 6, kKind>(a, parameters);
+  if (warps <= 8) return launch<T, 1, 8, kKind>(a, parameters);
+  if (warps <= 10) return launch<T, 2, 5, kKind>(a, parameters);
+  if (warps <= 16) return launch<T, 2, 8, kKind>(a, parameters);
+  if (warps <= 32) return launch<T, 4, 8, kKind>(a, parameters);
+  if (warps <= 64) return launch<T, 8, 8, kKind>(a, parameters);
   return 0;
 }
 

@@ -26,6 +26,9 @@ struct ReduceShape {
     return summed[0].value * summed[1].value * summed[2].value;
   }
 
+  // Summed positions lie evenly.
+  __device__ __forceinline__ bool even() const { return summed[0].value * summed[1].value == 1; }
+
   static __device__ __forceinline__ int64_t offset(int64_t i,
                                                    const Divisor (&size)[3],
                                                    const int64_t (&stride)[3]) {
@@ -95,19 +98,37 @@ __global__ void __launch_bounds__(kThreads, reduce_resident(K) / kThreads)
   if (column < keeps) {
     const int64_t base = shape.kept_offset(column);
     const int64_t begin = blockIdx.y * chunk, end = min(begin + chunk, shape.sums());
-#pragma unroll 1
-    for (int64_t r = begin + threadIdx.x / kLanes; r < end; r += kRows * kInFlight) {
+    const auto round = [&](int64_t r, const int64_t(&at)[kInFlight]) {
       typename F::template State<N> state[kInFlight];
-      int64_t at[kInFlight];
 #pragma unroll
       for (int u = 0; u < kInFlight; ++u) {
-        if (r + u * kRows >= end) continue;
-        at[u] = base + shape.summed_offset(r + u * kRows);
-        state[u] = f.template load<N>(at[u]);
+        if (r + u * kRows < end) state[u] = f.template load<N>(at[u]);
       }
 #pragma unroll
       for (int u = 0; u < kInFlight; ++u) {
         if (r + u * kRows < end) f.template finish<N>(at[u], column, state[u], sums);
+      }
+    };
+    constexpr int kStep = kRows * kInFlight;
+    const int64_t own = begin + threadIdx.x / kLanes;
+    int64_t at[kInFlight];
+    if (shape.even()) {
+      const int64_t stride = shape.summed_stride[2];
+      int64_t place = base + own * stride;
+#pragma unroll 1
+      for (int64_t r = own; r < end; r += kStep, place += kStep * stride) {
+#pragma unroll
+        for (int u = 0; u < kInFlight; ++u) at[u] = place + u * kRows * stride;
+        round(r, at);
+      }
+    } else {
+#pragma unroll 1
+      for (int64_t r = own; r < end; r += kStep) {
+#pragma unroll
+        for (int u = 0; u < kInFlight; ++u) {
+          at[u] = base + shape.summed_offset(min(r + u * kRows, end - 1));
+        }
+        round(r, at);
       }
     }
   }
@@ -229,11 +250,10 @@ void reduce(const F& f,
   if (!direct) sum_columns<T>(partial, plan.chunks, keeps, to[0], to[K - 1], K == 2, scale);
 }
 
-// The plain sum of g, which on the way can be copied to a gradient of its own shape.
+// The plain sum of g.
 template <typename T>
-struct SumAndCopy {
+struct PlainSum {
   const T* g;
-  GradientTo<T> copy;
 
   template <int N>
   using State = Vec<T, N>;
@@ -242,13 +262,36 @@ struct SumAndCopy {
     return gpu::load<N>(g + at);
   }
   template <int N>
-  __device__ __forceinline__ void finish(int64_t at,
+  __device__ __forceinline__ void finish(int64_t,
                                          int64_t,
                                          State<N>& state,
                                          Wide<T> (&sums)[1][N]) const {
     stay_packed(state);
+    Wide<T> x[N];
+    widen(state, x);
 #pragma unroll
-    for (int j = 0; j < N; ++j) sums[0][j] += to_wide(state.v[j]);
+    for (int j = 0; j < N; ++j) sums[0][j] += x[j];
+  }
+};
+
+// The same, and on the way g can be copied to a gradient of its own shape.
+template <typename T>
+struct SumAndCopy {
+  PlainSum<T> sum;
+  GradientTo<T> copy;
+
+  template <int N>
+  using State = Vec<T, N>;
+  template <int N>
+  __device__ __forceinline__ State<N> load(int64_t at) const {
+    return sum.template load<N>(at);
+  }
+  template <int N>
+  __device__ __forceinline__ void finish(int64_t at,
+                                         int64_t column,
+                                         State<N>& state,
+                                         Wide<T> (&sums)[1][N]) const {
+    sum.template finish<N>(at, column, state, sums);
     copy.put(at, state);
   }
 };

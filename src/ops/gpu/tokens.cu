@@ -146,7 +146,7 @@ void prepend_token_backward(const OpCall&, Views dout, Gradients din) {
   shape.summed[2] = batch;
   shape.summed_stride[2] = tokens * row;
   dispatch_float(dy.dtype, op, [&]<typename T>() {
-    const SumAndCopy<T> f{dy.as<const T>(), {}};
+    const PlainSum<T> f{dy.as<const T>()};
     reduce<T, 1>(f, shape, aligned_to(16, {f.g}), 1, {gradient_to<T>(token, dy.dtype, op)}, op);
   });
 }
@@ -170,7 +170,7 @@ void mean_pool_forward(const OpCall& call) {
   const TensorView &x = call.in[0], &y = call.out[0];
   const ReduceShape shape = reduce_shape(x.shape, 0b101);
   dispatch_float(x.dtype, "mean_pool", [&]<typename T>() {
-    const SumAndCopy<T> f{x.as<const T>(), {}};
+    const PlainSum<T> f{x.as<const T>()};
     reduce<T, 1>(f,
                  shape,
                  aligned_to(16, {f.g}),

@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <array>
 
+#include "gpu/approximate.cuh"
 #include "gpu/runtime.h"
 #include "gpu/vector.cuh"
 #include "optim/gpu/step_kernels.h"
@@ -25,8 +26,7 @@ namespace vitrine::gpu {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kElements = 8;  // a thread; groups are kThreads groups apart
-constexpr int64_t kTile = int64_t{kThreads} * kElements;
+constexpr int kPieces = 2;       // groups a thread, kThreads groups apart
 constexpr int kMostRanges = 80;  // of one launch: kernel parameters hold 4 KB
 
 // Elements of one 16-byte access of the states.
@@ -54,6 +54,8 @@ template <typename G, typename P, typename M, typename S>
 struct Arrays {
   static constexpr int kGroup = kGroupOf<M, S>;
   static constexpr bool kRounds = sizeof(M) == 2 || sizeof(S) == 2;
+  static constexpr int kBlocks = kGroup == 4 ? 4 : 3;  // of a multiprocessor
+  static constexpr int64_t kTile = int64_t{kThreads} * kPieces * kGroup;
   using Gradient = G;
   using Parameter = P;
   using Master = M;
@@ -81,20 +83,7 @@ constexpr float kLeast = 0x1p-96f;  // of |m| and v
 constexpr float kMost = 0x1p16f;    // of v
 constexpr float kLeastEps = 0x1p-60f, kMostEps = 0x1p16f, kLeastCorrection = 0x1p-12f;
 
-#if !defined(VITRINE_GPU_HIP) && !defined(VITRINE_GPU_MUSA)
-#define VITRINE_QUICK_UPDATE
-
-// Within an ulp; x is normal.
-__device__ __forceinline__ float about_inverse(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-__device__ __forceinline__ float about_inverse_root(float x) {
-  float y;
-  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
+#ifdef VITRINE_GPU_APPROXIMATE
 
 // a / b rounded to nearest, from y close to 1 / b: two remainders, each exact (Markstein, IBM J.
 // Res. Dev. 1990). Remainders are negated, so that a quotient of -0 stays one.
@@ -226,7 +215,7 @@ __device__ __forceinline__ void update_group(const Numbers& n,
   }
 }
 
-#ifdef VITRINE_QUICK_UPDATE
+#ifdef VITRINE_GPU_APPROXIMATE
 
 // Pairs of numbers, no NaN, rounded stochastically into the words of bf16.
 template <int kPairs, typename T>
@@ -243,6 +232,11 @@ __device__ __forceinline__ void round_pairs(const float (&x)[2 * kPairs],
     const uint32_t high = __float_as_uint(x[2 * i + 1]) + numbers.of(array, j + 1);
     words[j / 2] = __byte_perm(low, high, 0x7632);
   }
+}
+
+template <typename T, int kGroup>
+__device__ __forceinline__ const Vec<T, kGroup / 2>& half_of(const Vec<T, kGroup>& x, int first) {
+  return *reinterpret_cast<const Vec<T, kGroup / 2>*>(x.v + first);
 }
 
 // Elements that never had a gradient are in range as well: all zeros.
@@ -279,13 +273,14 @@ __device__ __forceinline__ void update_group_quickly(const Numbers& n,
   Seen seen;
 #pragma unroll
   for (int first = 0; first < A::kGroup; first += kHalf) {
-    float master[kHalf], m[kHalf], v[kHalf];
+    float g[kHalf], master[kHalf], m[kHalf], v[kHalf];
+    widen(half_of(x.g, first), g);
+    widen(half_of(x.master, first), master);
+    widen(half_of(x.m, first), m);
+    widen(half_of(x.v, first), v);
 #pragma unroll
     for (int j = 0; j < kHalf; ++j) {
-      master[j] = to_wide(x.master.v[first + j]);
-      m[j] = to_wide(x.m.v[first + j]);
-      v[j] = to_wide(x.v.v[first + j]);
-      update_quickly(n, decay, scale, to_wide(x.g.v[first + j]), master[j], m[j], v[j], seen);
+      update_quickly(n, decay, scale, g[j], master[j], m[j], v[j], seen);
     }
     round_pairs<kHalf / 2>(master, numbers, RoundingBits::kMaster, first, to.master);
     round_pairs<kHalf / 2>(m, numbers, RoundingBits::kExpAvg, first, to.m);
@@ -309,7 +304,7 @@ __device__ __forceinline__ void update_whole_group(const Numbers& n,
                                                    Group<A>& x,
                                                    const A& a,
                                                    int64_t at) {
-#ifdef VITRINE_QUICK_UPDATE
+#ifdef VITRINE_GPU_APPROXIMATE
   if constexpr (A::kGroup == RoundingBits::kBlock) {
     if (n.quick) return update_group_quickly(n, decay, scale, noise, x, a, at);
     return update_group_again(n, decay, scale, noise, a, at);
@@ -357,14 +352,14 @@ __device__ __forceinline__ void update_alone(
 // groups; without such a phase, and where groups would straddle blocks of random bits, everything
 // is done one by one.
 template <typename A>
-__global__ void __launch_bounds__(kThreads, 4) update_kernel(const __grid_constant__ Numbers n,
-                                                             const StepResult* result,
-                                                             const __grid_constant__ Ranges ranges,
-                                                             int phase,
-                                                             bool aligned,
-                                                             const __grid_constant__ A a) {
+__global__ void __launch_bounds__(kThreads, A::kBlocks)
+    update_kernel(const __grid_constant__ Numbers n,
+                  const StepResult* result,
+                  const __grid_constant__ Ranges ranges,
+                  int phase,
+                  bool aligned,
+                  const __grid_constant__ A a) {
   constexpr int kGroup = A::kGroup;
-  constexpr int kPieces = kElements / kGroup;
   const int64_t tile = blockIdx.x;
   int low = 0, high = ranges.count - 1;  // the last range that starts at or before this tile
   while (low < high) {
@@ -386,10 +381,10 @@ __global__ void __launch_bounds__(kThreads, 4) update_kernel(const __grid_consta
   }
   // At or before `begin`, by less than a group.
   const int64_t origin = begin - (begin - phase + kGroup) % kGroup;
-  const int64_t start = origin + (tile - ranges.first_tile[low]) * kTile;
+  const int64_t start = origin + (tile - ranges.first_tile[low]) * A::kTile;
   const int64_t at = start + static_cast<int64_t>(threadIdx.x) * kGroup;
   constexpr int64_t kApart = int64_t{kThreads} * kGroup;
-  if (aligned && start >= begin && start + kTile <= end) {
+  if (aligned && start >= begin && start + A::kTile <= end) {
     Group<A> x[kPieces];
 #pragma unroll
     for (int p = 0; p < kPieces; ++p) x[p] = fetch(a, at + p * kApart);
@@ -419,10 +414,10 @@ __global__ void __launch_bounds__(kThreads, 4) update_kernel(const __grid_consta
   }
 }
 
-template <int kGroup>
+template <typename A>
 int64_t tiles_of(const UpdateRange& range, int phase) {
-  const int64_t lead = (range.begin - phase + kGroup) % kGroup;
-  return (range.end - range.begin + lead + kTile - 1) / kTile;
+  const int64_t lead = (range.begin - phase + A::kGroup) % A::kGroup;
+  return (range.end - range.begin + lead + A::kTile - 1) / A::kTile;
 }
 
 // The first place where accesses by groups are aligned in every array, or -1.
@@ -476,7 +471,7 @@ void update_typed(const AdamWStep& step,
       some.to_parameter[some.count] = range.first_element - range.begin;
       some.key[some.count] = Philox(seed, range.stream).key();
       some.first_tile[some.count++] = tiles;
-      tiles += tiles_of<A::kGroup>(range, cut);
+      tiles += tiles_of<A>(range, cut);
     }
     if (tiles == 0) continue;
     update_kernel<A><<<static_cast<unsigned>(tiles), kThreads, 0, stream()>>>(

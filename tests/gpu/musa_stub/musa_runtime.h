@@ -136,6 +136,7 @@ void __stcs(T*, T);
 template <typename T>
 void __stwb(T*, T);
 unsigned __umulhi(unsigned, unsigned);
+float __uint_as_float(unsigned);
 unsigned long long __umul64hi(unsigned long long, unsigned long long);
 float __expf(float);
 float __fdividef(float, float);
