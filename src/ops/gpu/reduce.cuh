@@ -73,6 +73,22 @@ constexpr int kReduceInFlight = 4;  // vectors for one sum; half of it for more,
 constexpr int kReduceResident = 1024;  // where they add one sum
 constexpr int reduce_resident(int sums) { return sums == 1 ? kReduceResident : 768; }
 
+// Elements from each of at[], the rows kRows apart, of which `left` are there from the first one's
+// on. Whole rounds ask for none of them: their additions stand in no branch.
+template <bool kWhole, int kRows, int kInFlight, int N, int K, typename W, typename F>
+__device__ __forceinline__ void add_round(
+    const F& f, const int64_t (&at)[kInFlight], int64_t left, int64_t column, W (&sums)[K][N]) {
+  typename F::template State<N> state[kInFlight];
+#pragma unroll
+  for (int u = 0; u < kInFlight; ++u) {
+    if (kWhole || u * kRows < left) state[u] = f.template load<N>(at[u]);
+  }
+#pragma unroll
+  for (int u = 0; u < kInFlight; ++u) {
+    if (kWhole || u * kRows < left) f.template finish<N>(at[u], column, state[u], sums);
+  }
+}
+
 // partial[chunk][k][kept position]. F has State<N>, load<N>(at), and finish<N>(at, kept position,
 // state, sums[K][N]), which adds what the N elements from `at` give. kLanes threads lie side by
 // side, the others below them. With one chunk the sums go straight to their gradients.
@@ -99,14 +115,10 @@ __global__ void __launch_bounds__(kThreads, reduce_resident(K) / kThreads)
     const int64_t base = shape.kept_offset(column);
     const int64_t begin = blockIdx.y * chunk, end = min(begin + chunk, shape.sums());
     const auto round = [&](int64_t r, const int64_t(&at)[kInFlight]) {
-      typename F::template State<N> state[kInFlight];
-#pragma unroll
-      for (int u = 0; u < kInFlight; ++u) {
-        if (r + u * kRows < end) state[u] = f.template load<N>(at[u]);
-      }
-#pragma unroll
-      for (int u = 0; u < kInFlight; ++u) {
-        if (r + u * kRows < end) f.template finish<N>(at[u], column, state[u], sums);
+      if (r + (kInFlight - 1) * kRows < end) {
+        add_round<true, kRows>(f, at, end - r, column, sums);
+      } else {
+        add_round<false, kRows>(f, at, end - r, column, sums);
       }
     };
     constexpr int kStep = kRows * kInFlight;
