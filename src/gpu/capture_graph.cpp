@@ -36,10 +36,20 @@ struct Captured {
   cudaGraph_t graph = nullptr;
 };
 
+// HIP before 6.0 has the second name.
+template <typename Attributes>
+auto memory_type(const Attributes& attributes) {
+  if constexpr (requires { attributes.type; }) {
+    return attributes.type;
+  } else {
+    return attributes.memoryType;
+  }
+}
+
 bool on_device(const void* memory) {
   cudaPointerAttributes attributes{};
   VITRINE_GPU_CHECK(cudaPointerGetAttributes(&attributes, memory));
-  return attributes.type == cudaMemoryTypeDevice;
+  return memory_type(attributes) == cudaMemoryTypeDevice;
 }
 
 // "" where all is work on the device's memory.

@@ -11,7 +11,7 @@
 
 namespace vitrine::gpu {
 
-// More read ahead of what is written: slower at the ends, measured.
+// Of those who take no number of their own: with more, short kernels are slower at their ends.
 constexpr int kStages = 2;
 
 // 16 bytes, both sides aligned to them.

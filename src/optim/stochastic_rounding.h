@@ -30,7 +30,8 @@ struct RoundingBits {
   }
   // Which of the block's eight numbers of 16 bits rounds element `place` in `array`. The arrays of
   // one element take different ones, so they are rounded independently, and so are the elements of
-  // one array; a number serves three elements that nothing adds up.
+  // one array. A number serves three neighbours in an array each, whose errors are so correlated by
+  // pairs: the master of one and a moment of another.
   static VITRINE_BOTH int number(Array array, int place) { return place ^ static_cast<int>(array); }
 };
 

@@ -32,8 +32,9 @@ void expect_reference(const OpCase& c, std::vector<Tensor> in, DType dtype) {
 }
 
 TEST_F(GpuKernels, NormRowsOfEveryWidth) {
-  // Warps, blocks with one, two and four vectors a thread, and what no block can hold.
-  for (const int64_t width : {8, 64, 504, 512, 520, 1536, 2048, 4096, 8960, 9224, 16384, 40000}) {
+  // Teams of one to eight warps, one to eight vectors a thread, and what no block can hold.
+  for (const int64_t width :
+       {8, 64, 504, 512, 520, 1032, 1536, 2048, 2304, 4096, 4104, 8960, 9224, 16384, 40000}) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       const Shape x{7, width}, w{width};
       const Attrs eps{{"eps", 1e-5}};
@@ -57,10 +58,25 @@ TEST_F(GpuKernels, ProductsLargeEnoughToBeTimed) {
 }
 
 TEST_F(GpuKernels, NormGradientsOfMoreRowsThanBlocks) {
-  for (const int64_t width : {64, 768}) {
-    const OpCase c{
-        "add_layer_norm", {{"eps", 1e-5}}, {{3001, width}, {3001, width}, {width}, {width}}};
-    expect_reference(c, make_inputs(c, DType::kBF16, 6), DType::kBF16);
+  // Of every layout: so many rows that each team's copies go around their stages.
+  struct Rows {
+    int64_t rows, width;
+  };
+  for (const auto& [rows, width] : {Rows{9001, 64},
+                                    Rows{7001, 512},
+                                    Rows{3001, 768},
+                                    Rows{3001, 1536},
+                                    Rows{2201, 2304},
+                                    Rows{1601, 3584},
+                                    Rows{1201, 8192},
+                                    Rows{701, 16384}}) {
+    const Shape x{rows, width}, w{width};
+    const Attrs eps{{"eps", 1e-5}};
+    for (const OpCase& c : {OpCase{"rms_norm", eps, {x, w}},
+                            OpCase{"add_layer_norm", eps, {x, x, w, w}},
+                            OpCase{"layer_norm", eps, {x, w, w}}}) {
+      expect_reference(c, make_inputs(c, DType::kBF16, 6), DType::kBF16);
+    }
   }
 }
 

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "optim/step_math.h"
 #include "optim/step_values.h"
+#include "quick_update_check.h"
 #include "support/gpu_fixture.h"
 
 namespace vitrine::test {
@@ -118,6 +119,8 @@ struct NarrowCase {
   DType gradients, masters, moments;
   size_t shift;  // elements past an aligned address
   std::vector<UpdateRange> ranges;
+  OptimizerConfig config = {};
+  int64_t step = 7;
 };
 
 struct Held {
@@ -142,7 +145,7 @@ void expect_equal_narrow_updates(const NarrowCase& c, const Held& start) {
     arrays.seed = 42;
     math.begin();
     math.combine(1, {.parts = 1, .loss_scale = 4, .clip = 0});
-    math.update({}, 1e-3, 7, c.ranges, arrays);
+    math.update(c.config, 1e-3, c.step, c.ranges, arrays);
   };
   const auto host = make_host_step_math(), device = make_gpu_step_math();
   update(*host,
@@ -197,9 +200,15 @@ TEST_F(GpuStep, RoundsStatesStochasticallyWithTheBitsOfTheHost) {
   }
 }
 
-// Roots and quotients of bf16 states are taken in a quicker way where that rounds right: over the
-// magnitudes of real states, every bit.
-TEST_F(GpuStep, TakesRootsAndQuotientsWithTheBitsOfTheHost) {
+TEST_F(GpuStep, QuickRootsAndQuotientsRoundRight) {
+  const QuickMisses misses = count_quick_misses();
+  EXPECT_EQ(misses.roots, 0);
+  EXPECT_EQ(misses.quotients, 0);
+  EXPECT_EQ(misses.corrected, 0);
+}
+
+// Over the magnitudes of real states.
+TEST_F(GpuStep, UpdatesMillionsOfNarrowStatesWithTheBitsOfTheHost) {
   constexpr int64_t kCount = 6'000'000;
   const Philox random(9, stream_of("magnitudes"));
   std::vector<float> g(kCount), master(kCount), m(kCount), v(kCount);
@@ -242,15 +251,24 @@ TEST_F(GpuStep, UpdatesAnyBitsOfStatesWithTheBitsOfTheHost) {
     master[i] = static_cast<uint16_t>(bits[0]);
     g[i] = any(1);
     m[i] = any(2);
-    v[i] = static_cast<uint16_t>(any(3) & (kind == 3 ? 0xffffu : 0x7fffu));
+    v[i] = any(3);
   }
   const auto held = [](const std::vector<uint16_t>& values) {
     const auto bytes = std::as_bytes(std::span(values));
     return std::vector<std::byte>(bytes.begin(), bytes.end());
   };
   const std::vector<UpdateRange> whole = {{0, kCount, true, stream_of("weight"), 0}};
-  expect_equal_narrow_updates({DType::kBF16, DType::kBF16, DType::kBF16, 0, whole},
-                              {held(g), held(master), held(m), held(v)});
+  NarrowCase c{DType::kBF16, DType::kBF16, DType::kBF16, 0, whole};
+  // The quick way's ends, and past them.
+  for (const double eps : {1e-8, 0.0, 0x1p-60, 0x1p-61, 0x1p16, 1e6}) {
+    SCOPED_TRACE(eps);
+    c.config.eps = eps;
+    expect_equal_narrow_updates(c, {held(g), held(master), held(m), held(v)});
+  }
+  c.config = {};
+  c.step = 1;
+  c.config.beta2 = 1 - 1e-9;
+  expect_equal_narrow_updates(c, {held(g), held(master), held(m), held(v)});
 }
 
 TEST_F(GpuStep, UpdatesMoreRangesThanOneLaunchHolds) {

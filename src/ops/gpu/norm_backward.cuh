@@ -6,12 +6,12 @@
 //
 // Bytes an element: 3 storage sizes (x, dy, dx), with a pending add 4 or 5 (d sum, and both
 // d residual and d delta where both are wanted): [16384, 1536] bf16 is 151 MB, 36 us at 4.17 TB/s,
-// or 252 MB, 60 us. About 15 operations an element, 12 us. A team of warps takes a row, a vector or
-// two of it a lane, and brings it into shared memory while the rows before it are reduced. Teams
-// meet at barriers of their own: at those of a block all were in step, and nothing hid what a row
-// waits for (62 against 51 us at [8192, 3584]). Blocks stay: sums of the parameters' gradients are
-// kept in registers over all rows, and each block ends with one row of them (a megabyte in all, in
-// L2), which a second kernel adds in a fixed order.
+// or 252 MB, 60 us. About 15 operations an element, 12 us. A team of warps takes a row, one to
+// eight vectors of it a lane, and brings it into shared memory while the rows before it are
+// reduced. Teams meet at barriers of their own: at those of a block all were in step, and nothing
+// hid what a row waits for (62 against 51 us at [8192, 3584]). Blocks stay: sums of the parameters'
+// gradients are kept in registers over all rows, and each block ends with one row of them (a
+// megabyte in all, in L2), which a second kernel adds in a fixed order.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@
 namespace vitrine::gpu::norm_rows {
 
 constexpr int kThreads = 256;            // of a block of the plain kernel
-constexpr size_t kBlockOverhead = 4096;  // shared memory besides the copies, the system's included
+constexpr size_t kBlockOverhead = 2048;  // shared memory besides the copies, the system's included
 
 #if !defined(VITRINE_GPU_HIP) && !defined(VITRINE_GPU_MUSA)
 #define VITRINE_GPU_TEAMS
@@ -33,15 +33,18 @@ constexpr size_t kBlockOverhead = 4096;  // shared memory besides the copies, th
 
 // How rows of kPieces vectors a lane of kTeam warps are worked on: warps of a block at most, blocks
 // of a multiprocessor (which limit the registers), rows of a team that are on their way, the one it
-// is at included.
+// is at included. As measured on H200 at widths of 512, 640, 1536 and 3584: more warps where a
+// thread holds few sums, and two vectors of a layer norm, whose passes are the longest beside their
+// bytes, are the exception; a third row where fewer warps leave room for it.
 template <int kPieces, int kTeam, bool kPending, bool kCentred>
-struct Way {
-  // One vector a lane: teams of three warps and more fill one block, smaller ones two.
-  static constexpr bool kMany = kPieces == 1 ? kTeam > 2 : kPieces == 2 && kCentred && !kPending;
-  static constexpr int kWarps = kMany ? 24 : kPieces == 8 ? 8 : 16;
-  static constexpr int kTeams = kTeam == 1 ? kWarps : kWarps / kTeam;
-  static constexpr int kBlocks = kPieces == 1 && !kMany ? 2 : 1;
-  static constexpr int kAhead = kPieces == 1 || kMany || (kPieces > 2 && kPending) ? 2 : 3;
+struct Layout {
+  static constexpr bool kManyWarps =
+      kPieces == 1 ? kTeam > 2 : kPieces == 2 && kCentred && !kPending;
+  static constexpr int kMost = 1024 / VITRINE_WARP;
+  static constexpr int kWarps = std::min(kManyWarps ? 24 : kPieces == 8 ? 8 : 16, kMost);
+  static constexpr int kTeams = kWarps / kTeam;
+  static constexpr int kBlocks = kPieces == 1 && !kManyWarps ? 2 : 1;
+  static constexpr int kAhead = kPieces == 1 || kManyWarps || (kPieces > 2 && kPending) ? 2 : 3;
   static constexpr int kThreads = kWarps * VITRINE_WARP;
   static_assert(kTeam == 1 || kTeams <= 15, "one barrier of 16 is the block's own");
 };
@@ -99,15 +102,14 @@ __device__ __forceinline__ void team_sums(float& a, float& b, float2 (*shared)[k
 
 // A team of kTeam warps a row, kPieces vectors of it a lane.
 template <typename T, int kPieces, int kTeam, bool kPending, bool kCentred>
-__global__ void __launch_bounds__(Way<kPieces, kTeam, kPending, kCentred>::kThreads,
-                                  Way<kPieces, kTeam, kPending, kCentred>::kBlocks)
-    norm_backward_kernel(const Args<T> a) {
-  using W = Way<kPieces, kTeam, kPending, kCentred>;
+__global__ void __launch_bounds__((Layout<kPieces, kTeam, kPending, kCentred>::kThreads),
+                                  (Layout<kPieces, kTeam, kPending, kCentred>::kBlocks))
+    norm_backward_kernel(const Args<T> a, int ahead) {
+  using L = Layout<kPieces, kTeam, kPending, kCentred>;
   constexpr int kN = 16 / sizeof(T), kSums = kCentred ? 2 : 1, kTensors = kPending ? 3 : 2;
-  constexpr int kAhead = W::kAhead;
   constexpr int kStep = kTeam * VITRINE_WARP;  // vectors between pieces, and threads of a team
   extern __shared__ uint4 ring[];
-  __shared__ float2 shared[2][W::kWarps];
+  __shared__ float2 shared[2][L::kWarps];
   const int threads = static_cast<int>(blockDim.x), teams = threads / kStep;
   const int lane = threadIdx.x % VITRINE_WARP, warp = threadIdx.x / VITRINE_WARP;
   const int own = warp / kTeam;
@@ -116,7 +118,7 @@ __global__ void __launch_bounds__(Way<kPieces, kTeam, kPending, kCentred>::kThre
   const T* const source[3] = {a.x, a.dy, a.dsum};
   // Of a team: [stage][tensor][piece][thread] of 16 bytes, so that a warp's accesses are side by
   // side.
-  uint4* const copies = ring + own * (kAhead * kTensors * kPieces * kStep) + first;
+  uint4* const copies = ring + own * (ahead * kTensors * kPieces * kStep) + first;
   const auto place = [&](int stage, int tensor, int piece) {
     return copies + ((stage * kTensors + tensor) * kPieces + piece) * kStep;
   };
@@ -142,13 +144,13 @@ __global__ void __launch_bounds__(Way<kPieces, kTeam, kPending, kCentred>::kThre
 #pragma unroll
   for (int t = 1; t < kTensors; ++t) {
     if (source[t]) continue;
-    for (int k = 0; k < kAhead * kPieces; ++k) *place(k / kPieces, t, k % kPieces) = uint4{};
+    for (int k = 0; k < ahead * kPieces; ++k) *place(k / kPieces, t, k % kPieces) = uint4{};
   }
   const int64_t stride = static_cast<int64_t>(gridDim.x) * teams;
   const int64_t base = static_cast<int64_t>(blockIdx.x) * teams + own;
   wait_for_previous();
   let_next_begin();  // in the places beside these blocks, which are all there at once
-  for (int s = 0; s < kAhead; ++s) fetch(base + s * stride, s);
+  for (int s = 0; s < ahead; ++s) fetch(base + s * stride, s);
   Vec<T, kN> weight[kPieces];
 #pragma unroll
   for (int p = 0; p < kPieces; ++p) {
@@ -161,7 +163,11 @@ __global__ void __launch_bounds__(Way<kPieces, kTeam, kPending, kCentred>::kThre
   for (int64_t row = base; row < a.rows; row += stride) {
     const Statistics<T> s = next;
     next = statistics_of<kCentred>(a, row + stride);
-    wait_for_oldest<kAhead>();
+    if (L::kAhead > 2 && ahead > 2) {
+      wait_for_oldest<L::kAhead>();
+    } else {
+      wait_for_oldest<2>();
+    }
     float g_sum = 0, gc_sum = 0;  // of g and of g (x - mean)
 #pragma unroll
     for (int p = 0; p < kPieces; ++p) {
@@ -185,12 +191,13 @@ __global__ void __launch_bounds__(Way<kPieces, kTeam, kPending, kCentred>::kThre
     }
     if constexpr (kCentred) g_sum = warp_sum(g_sum);
     gc_sum = warp_sum(gc_sum);
-    if constexpr (kTeam > 1) team_sums<kTeam, W::kWarps>(g_sum, gc_sum, shared, turn);
+    if constexpr (kTeam > 1) team_sums<kTeam, L::kWarps>(g_sum, gc_sum, shared, turn);
     turn ^= 1;
-    // dx = rstd g - (x - mean) slope - level.
+    // dx = rstd g - (x - mean) slope - level. Two-byte values are moved by one product and a shift,
+    // which loses nothing that they have; f32 takes n = (x - mean) rstd, whatever its magnitude.
+    const float gn_mean = s.rstd * (gc_sum * inverse_count);
     const float level = s.rstd * (g_sum * inverse_count);
-    const float slope = s.rstd * (s.rstd * (s.rstd * (gc_sum * inverse_count)));
-    // Of two-byte values a product by itself loses nothing that they have.
+    const float slope = s.rstd * (s.rstd * gn_mean);
     const float shift = s.mean * slope - level;
 #pragma unroll
     for (int p = 0; p < kPieces; ++p) {
@@ -204,12 +211,11 @@ __global__ void __launch_bounds__(Way<kPieces, kTeam, kPending, kCentred>::kThre
       widen(weight[p], w);
 #pragma unroll
       for (int j = 0; j < kN; ++j) {
-        if constexpr (!kCentred) {
-          dx[j] -= x[j] * slope;
-        } else if constexpr (sizeof(T) == 2) {
-          dx[j] += shift - x[j] * slope;
+        if constexpr (sizeof(T) == 2) {
+          dx[j] += kCentred ? shift - x[j] * slope : -(x[j] * slope);
         } else {
-          dx[j] -= (x[j] - s.mean) * slope + level;
+          const float n = (kCentred ? x[j] - s.mean : x[j]) * s.rstd;
+          dx[j] -= s.rstd * (n * gn_mean) + level;
         }
         dx[j] += s.rstd * (dy[j] * w[j]);
       }
@@ -217,8 +223,8 @@ __global__ void __launch_bounds__(Way<kPieces, kTeam, kPending, kCentred>::kThre
       put_once(a.dx, at, dx);
       if constexpr (kPending) put_once(a.dx_again, at, dx);
     }
-    fetch(row + kAhead * stride, stage);
-    if (++stage == kAhead) stage = 0;
+    fetch(row + ahead * stride, stage);
+    if (++stage == ahead) stage = 0;
   }
   if (a.partial == nullptr) return;
   // The teams' sums are added in the teams' order, where the copies lay: nothing but empty stages
@@ -297,22 +303,23 @@ void give_partial(Args<T>& a, int64_t blocks, int64_t columns, bool wanted) {
 template <typename T, int kPieces, int kTeam, NormKind kKind>
 int64_t launch(Args<T>& a, bool parameters) {
   constexpr bool kPending = norm_pending(kKind), kCentred = norm_centred(kKind);
-  using W = Way<kPieces, kTeam, kPending, kCentred>;
+  using L = Layout<kPieces, kTeam, kPending, kCentred>;
   const auto kernel = norm_backward_kernel<T, kPieces, kTeam, kPending, kCentred>;
-  constexpr size_t kOfTeam =
-      size_t{16} * W::kAhead * (kPending ? 3 : 2) * kPieces * kTeam * VITRINE_WARP;
-  const size_t room = limits().shared_bytes_a_block / W::kBlocks;
-  if (kOfTeam + kBlockOverhead > room) return 0;
+  constexpr size_t kRow = size_t{16} * (kPending ? 3 : 2) * kPieces * kTeam * VITRINE_WARP;
+  const size_t all = limits().shared_bytes_a_block / L::kBlocks;
+  const size_t room = all > kBlockOverhead ? all - kBlockOverhead : 0;
 #ifdef VITRINE_GPU_TEAMS
-  constexpr size_t kMostTeams = W::kTeams;
+  constexpr size_t kMostTeams = L::kTeams;
 #else
-  constexpr size_t kMostTeams = kTeam == 1 ? W::kTeams : 1;
+  constexpr size_t kMostTeams = kTeam == 1 ? L::kTeams : 1;
 #endif
-  const size_t teams = std::min(kMostTeams, (room - kBlockOverhead) / kOfTeam);
-  const size_t bytes = kOfTeam * teams;
+  const int ahead = L::kAhead * kRow <= room ? L::kAhead : 2;
+  const size_t of_team = static_cast<size_t>(ahead) * kRow;
+  if (of_team > room) return 0;
+  const size_t teams = std::min(kMostTeams, room / of_team), bytes = of_team * teams;
   const int64_t rows = static_cast<int64_t>(teams);
   const int64_t blocks = std::min<int64_t>(
-      static_cast<int64_t>(limits().multiprocessors) * W::kBlocks, (a.rows + rows - 1) / rows);
+      static_cast<int64_t>(limits().multiprocessors) * L::kBlocks, (a.rows + rows - 1) / rows);
   VITRINE_GPU_CHECK(cudaFuncSetAttribute(
       kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
   give_partial(a, blocks, static_cast<int64_t>(kCentred ? 2 : 1) * a.width, parameters);
@@ -321,11 +328,12 @@ int64_t launch(Args<T>& a, bool parameters) {
                     static_cast<unsigned>(teams * kTeam * VITRINE_WARP),
                     bytes},
                    kernel,
-                   a);
+                   a,
+                   ahead);
   return blocks;
 }
 
-// The smallest way that holds a row.
+// The smallest layout that holds a row.
 template <typename T, NormKind kKind>
 int64_t launch_rows(Args<T>& a, bool parameters) {
   const int vectors = a.width / static_cast<int>(16 / sizeof(T));

@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kThreads, 4) softmax_cluster_kernel(T* logits,
     }
   }
   const float highest = block_max(fmaxf(to_wide(pair.x), to_wide(pair.y)), shared);
-  // A block past the row's end has nothing: its sum is 0 whatever its maximum.
+  // Of logits that are all -inf the sum is 0 whatever their maximum.
   const float base = highest == -INFINITY ? 0.0f : highest * kLog2E;
   float sum = 0;
 #pragma unroll

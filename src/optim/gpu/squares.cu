@@ -2,10 +2,11 @@
 //
 // Squares read each gradient once (4 or 2 bytes an element; 24 million chunks of 64 f32 are 6.1 GB,
 // 1.5 ms at 4.17 TB/s) and do one fp64 multiply-add an element, far below the fp64 rate. A warp
-// takes 2 KB at a time, which with all warps are 80 KB on their way to a multiprocessor (half of
-// that gave half the rate): 16-byte loads in memory order, through shared memory into the order of
-// optim/squares.cpp, so that a chunk's sum has the same bits as on the host. Where gradients of
-// ranks are added by the same pass, it moves the terms and the sum, and reads nothing for squares.
+// takes 2 KB of f32, bf16 or f16 at a time, with all warps 80 KB on their way to a multiprocessor
+// (half of that gave half the rate; where terms are added, each has 1 KB of two-byte ones): 16-byte
+// loads in memory order, through shared memory into the order of optim/squares.cpp, so that a
+// chunk's sum has the same bits as on the host. Where gradients of ranks are added by the same
+// pass, it moves the terms and the sum, and reads nothing for squares.
 #include <type_traits>
 
 #include "core/error.h"

@@ -16,9 +16,9 @@
 #include <algorithm>
 #include <array>
 
-#include "gpu/approximate.cuh"
 #include "gpu/runtime.h"
 #include "gpu/vector.cuh"
+#include "optim/gpu/quick_update.cuh"
 #include "optim/gpu/step_kernels.h"
 #include "optim/stochastic_rounding.h"
 
@@ -47,7 +47,7 @@ struct Numbers {
   float beta1, beta2, one_minus_beta1, one_minus_beta2, eps, decay, step_size,
       sqrt_bias_correction2;
   float inverse;  // of sqrt_bias_correction2
-  bool quick;     // these are in the range of update_quickly()
+  bool quick;     // these are in the range of quick_update.cuh
 };
 
 template <typename G, typename P, typename M, typename S>
@@ -67,31 +67,23 @@ struct Arrays {
   P* parameters;  // null: the master is the parameter
 };
 
+__device__ __forceinline__ void update_moments(const Numbers& n,
+                                               float gradient,
+                                               float& m,
+                                               float& v) {
+  m = __fadd_rn(__fmul_rn(n.beta1, m), __fmul_rn(n.one_minus_beta1, gradient));
+  v = __fadd_rn(__fmul_rn(n.beta2, v), __fmul_rn(n.one_minus_beta2, __fmul_rn(gradient, gradient)));
+}
+
 // The operations of update_tile() in its order, none fused.
 __device__ __forceinline__ void update_one(
     const Numbers& n, float decay, float scale, float g, float& master, float& m, float& v) {
-  const float gradient = __fmul_rn(g, scale);
-  m = __fadd_rn(__fmul_rn(n.beta1, m), __fmul_rn(n.one_minus_beta1, gradient));
-  v = __fadd_rn(__fmul_rn(n.beta2, v), __fmul_rn(n.one_minus_beta2, __fmul_rn(gradient, gradient)));
+  update_moments(n, __fmul_rn(g, scale), m, v);
   const float denominator = __fadd_rn(__fdiv_rn(__fsqrt_rn(v), n.sqrt_bias_correction2), n.eps);
   master = __fsub_rn(__fmul_rn(master, decay), __fmul_rn(n.step_size, __fdiv_rn(m, denominator)));
 }
 
-// Where update_quickly() gives the bits of update_one(): between these, squares, remainders and
-// quotients neither underflow nor overflow.
-constexpr float kLeast = 0x1p-96f;  // of |m| and v
-constexpr float kMost = 0x1p16f;    // of v
-constexpr float kLeastEps = 0x1p-60f, kMostEps = 0x1p16f, kLeastCorrection = 0x1p-12f;
-
 #ifdef VITRINE_GPU_APPROXIMATE
-
-// a / b rounded to nearest, from y close to 1 / b: two remainders, each exact (Markstein, IBM J.
-// Res. Dev. 1990). Remainders are negated, so that a quotient of -0 stays one.
-__device__ __forceinline__ float quotient_of(float a, float b, float y) {
-  float q = __fmul_rn(a, y);
-  q = __fmaf_rn(-__fmaf_rn(b, q, -a), y, q);
-  return __fmaf_rn(-__fmaf_rn(b, q, -a), y, q);
-}
 
 // What the values of a group were.
 struct Seen {
@@ -108,17 +100,12 @@ __device__ __forceinline__ void update_quickly(const Numbers& n,
                                                float& m,
                                                float& v,
                                                Seen& seen) {
-  const float gradient = __fmul_rn(g, scale);
-  m = __fadd_rn(__fmul_rn(n.beta1, m), __fmul_rn(n.one_minus_beta1, gradient));
-  v = __fadd_rn(__fmul_rn(n.beta2, v), __fmul_rn(n.one_minus_beta2, __fmul_rn(gradient, gradient)));
-  const float r = about_inverse_root(fmaxf(v, kLeast));
-  const float near = __fmul_rn(v, r);
-  const float root = __fmaf_rn(__fmaf_rn(-near, near, v), __fmul_rn(r, 0.5f), near);
-  const float denominator = __fadd_rn(quotient_of(root, n.sqrt_bias_correction2, n.inverse), n.eps);
-  const float about = about_inverse(denominator);
-  const float inverse = __fmaf_rn(about, __fmaf_rn(-denominator, about, 1.0f), about);
-  master = __fsub_rn(__fmul_rn(master, decay),
-                     __fmul_rn(n.step_size, quotient_of(m, denominator, inverse)));
+  update_moments(n, __fmul_rn(g, scale), m, v);
+  const float root = quick_root(v);
+  const float denominator =
+      __fadd_rn(quick_quotient(root, n.sqrt_bias_correction2, n.inverse), n.eps);
+  const float step = quick_quotient(m, denominator, quick_inverse(denominator));
+  master = __fsub_rn(__fmul_rn(master, decay), __fmul_rn(n.step_size, step));
   seen.least = fminf(seen.least, fminf(fabsf(m), v));
   seen.most = fmaxf(seen.most, v);
   seen.number = seen.number && master == master;
@@ -286,7 +273,7 @@ __device__ __forceinline__ void update_group_quickly(const Numbers& n,
     round_pairs<kHalf / 2>(m, numbers, RoundingBits::kExpAvg, first, to.m);
     round_pairs<kHalf / 2>(v, numbers, RoundingBits::kExpAvgSq, first, to.v);
   }
-  if (seen.least < kLeast && seen.most == 0 && no_momentum(x)) seen.least = kLeast;
+  if (seen.least == 0 && seen.most == 0 && no_momentum(x)) seen.least = kLeast;
   if (!(seen.least >= kLeast && seen.most <= kMost && seen.number)) {
     return update_group_again(n, decay, scale, noise, a, at);
   }
@@ -296,22 +283,13 @@ __device__ __forceinline__ void update_group_quickly(const Numbers& n,
 }
 #endif
 
+// Whether whole tiles go update_group_quickly()'s way where Numbers::quick holds.
 template <typename A>
-__device__ __forceinline__ void update_whole_group(const Numbers& n,
-                                                   float decay,
-                                                   float scale,
-                                                   const Noise& noise,
-                                                   Group<A>& x,
-                                                   const A& a,
-                                                   int64_t at) {
 #ifdef VITRINE_GPU_APPROXIMATE
-  if constexpr (A::kGroup == RoundingBits::kBlock) {
-    if (n.quick) return update_group_quickly(n, decay, scale, noise, x, a, at);
-    return update_group_again(n, decay, scale, noise, a, at);
-  }
+constexpr bool kQuick = A::kGroup == RoundingBits::kBlock;
+#else
+constexpr bool kQuick = false;
 #endif
-  update_group(n, decay, scale, noise, x, a, at);
-}
 
 template <typename T>
 __device__ __forceinline__ uint32_t noise_of(const Noise& noise,
@@ -323,13 +301,7 @@ __device__ __forceinline__ uint32_t noise_of(const Noise& noise,
     const int64_t element = at + noise.to_parameter;
     uint32_t words[4];
     noise.bits.words(element / RoundingBits::kBlock, words);
-    const int number =
-        RoundingBits::number(array, static_cast<int>(element % RoundingBits::kBlock));
-    const uint32_t word = number < 2   ? words[0]
-                          : number < 4 ? words[1]
-                          : number < 6 ? words[2]
-                                       : words[3];
-    return number % 2 == 0 ? word & 0xffffu : word >> 16;
+    return rounding_noise(words, array, static_cast<int>(element % RoundingBits::kBlock));
   }
 }
 
@@ -384,7 +356,7 @@ __global__ void __launch_bounds__(kThreads, A::kBlocks)
   const int64_t start = origin + (tile - ranges.first_tile[low]) * A::kTile;
   const int64_t at = start + static_cast<int64_t>(threadIdx.x) * kGroup;
   constexpr int64_t kApart = int64_t{kThreads} * kGroup;
-  if (aligned && start >= begin && start + A::kTile <= end) {
+  if (aligned && start >= begin && start + A::kTile <= end && (!kQuick<A> || n.quick)) {
     Group<A> x[kPieces];
 #pragma unroll
     for (int p = 0; p < kPieces; ++p) x[p] = fetch(a, at + p * kApart);
@@ -393,7 +365,11 @@ __global__ void __launch_bounds__(kThreads, A::kBlocks)
     const auto scale = static_cast<float>(result->factor);
 #pragma unroll
     for (int p = 0; p < kPieces; ++p) {
-      update_whole_group(n, decay, scale, noise, x[p], a, at + p * kApart);
+      if constexpr (kQuick<A>) {
+        update_group_quickly(n, decay, scale, noise, x[p], a, at + p * kApart);
+      } else {
+        update_group(n, decay, scale, noise, x[p], a, at + p * kApart);
+      }
     }
     return;
   }
