@@ -35,6 +35,7 @@ struct RoundingBits {
   static VITRINE_BOTH int number(Array array, int place) { return place ^ static_cast<int>(array); }
 };
 
+// The 16 bits that round element `place` of a block in `array`.
 VITRINE_BOTH uint32_t rounding_noise(const uint32_t (&words)[4],
                                      RoundingBits::Array array,
                                      int place) {

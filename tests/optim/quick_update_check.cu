@@ -1,6 +1,6 @@
 #include "core/philox.h"
 #include "gpu/runtime.h"
-#include "optim/gpu/quick_update.cuh"
+#include "optim/gpu/update_math.cuh"
 #include "quick_update_check.h"
 
 namespace vitrine::test {

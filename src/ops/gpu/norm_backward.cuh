@@ -9,9 +9,9 @@
 // or 252 MB, 60 us. About 15 operations an element, 12 us. A team of warps takes a row, one to
 // eight vectors of it a lane, and brings it into shared memory while the rows before it are
 // reduced. Teams meet at barriers of their own: at those of a block all were in step, and nothing
-// hid what a row waits for. Blocks stay: sums of the parameters'
-// gradients are kept in registers over all rows, and each block ends with one row of them (a
-// megabyte in all, in L2), which a second kernel adds in a fixed order.
+// hid what a row waits for. Blocks stay: sums of the parameters' gradients are kept in registers
+// over all rows, and each block ends with one row of them (a megabyte in all, in L2), which a
+// second kernel adds in a fixed order.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@
 
 namespace vitrine::gpu::norm_rows {
 
-constexpr int kThreads = 256;            // of a block of the plain kernel
+constexpr int kPlainThreads = 256;       // of a block of the plain kernel
 constexpr size_t kBlockOverhead = 2048;  // shared memory besides the copies, the system's included
 
 #if !defined(VITRINE_GPU_HIP) && !defined(VITRINE_GPU_MUSA)
@@ -229,7 +229,7 @@ __global__ void __launch_bounds__((Layout<kPieces, kTeam, kPending, kCentred>::k
   if (a.partial == nullptr) return;
   // The teams' sums are added in the teams' order, where the copies lay: nothing but empty stages
   // is left of those, and two stages of two tensors are twice the sums of all pieces.
-  const int pitch = threads + 4;  // from column to column of a lane: each in another bank
+  const int pitch = threads + 4;  // from column to column: of two-byte values each in another bank
   float* part = reinterpret_cast<float*>(ring);
   float* out = a.partial + static_cast<int64_t>(blockIdx.x) * kSums * a.width;
 #pragma unroll
@@ -255,7 +255,7 @@ __global__ void __launch_bounds__((Layout<kPieces, kTeam, kPending, kCentred>::k
 
 // Any width and address; partial sums go straight to memory, each column to its own thread.
 template <typename T, bool kPending, bool kCentred>
-__global__ void __launch_bounds__(kThreads) plain_norm_backward_kernel(const Args<T> a) {
+__global__ void __launch_bounds__(kPlainThreads) plain_norm_backward_kernel(const Args<T> a) {
   using W = Wide<T>;
   __shared__ W shared[VITRINE_WARP];
   W* dweight = a.partial
@@ -363,7 +363,7 @@ int64_t launch_any(Args<T>& a, bool aligned, bool parameters) {
       std::min<int64_t>(static_cast<int64_t>(limits().multiprocessors) * 4, a.rows);
   give_partial(a, blocks, static_cast<int64_t>(norm_centred(kKind) ? 2 : 1) * a.width, parameters);
   plain_norm_backward_kernel<T, norm_pending(kKind), norm_centred(kKind)>
-      <<<static_cast<unsigned>(blocks), kThreads, 0, stream()>>>(a);
+      <<<static_cast<unsigned>(blocks), kPlainThreads, 0, stream()>>>(a);
   VITRINE_GPU_LAUNCHED("plain norm backward");
   return blocks;
 }

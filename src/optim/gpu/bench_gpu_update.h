@@ -8,8 +8,8 @@
 namespace vitrine {
 
 struct GpuUpdateTiming {
-  // "adamw", "adamw_bf16_states", "gradient_squares", "bf16_terms_and_squares" (the sum of two
-  // ranks' gradients with its squares)
+  // "adamw", "adamw_bf16_states", "gradient_squares", "bf16_gradient_squares",
+  // "bf16_terms_and_squares" (the sum of two ranks' gradients with its squares)
   std::string pass;
   int64_t elements = 0;
   double ns = 0;    // median

@@ -18,8 +18,8 @@
 
 #include "gpu/runtime.h"
 #include "gpu/vector.cuh"
-#include "optim/gpu/quick_update.cuh"
 #include "optim/gpu/step_kernels.h"
+#include "optim/gpu/update_math.cuh"
 #include "optim/stochastic_rounding.h"
 
 namespace vitrine::gpu {
@@ -43,13 +43,6 @@ struct Ranges {
   bool decay[kMostRanges];
 };
 
-struct Numbers {
-  float beta1, beta2, one_minus_beta1, one_minus_beta2, eps, decay, step_size,
-      sqrt_bias_correction2;
-  float inverse;  // of sqrt_bias_correction2
-  bool quick;     // these are in the range of quick_update.cuh
-};
-
 template <typename G, typename P, typename M, typename S>
 struct Arrays {
   static constexpr int kGroup = kGroupOf<M, S>;
@@ -66,51 +59,6 @@ struct Arrays {
   const G* gradients;
   P* parameters;  // null: the master is the parameter
 };
-
-__device__ __forceinline__ void update_moments(const Numbers& n,
-                                               float gradient,
-                                               float& m,
-                                               float& v) {
-  m = __fadd_rn(__fmul_rn(n.beta1, m), __fmul_rn(n.one_minus_beta1, gradient));
-  v = __fadd_rn(__fmul_rn(n.beta2, v), __fmul_rn(n.one_minus_beta2, __fmul_rn(gradient, gradient)));
-}
-
-// The operations of update_tile() in its order, none fused.
-__device__ __forceinline__ void update_one(
-    const Numbers& n, float decay, float scale, float g, float& master, float& m, float& v) {
-  update_moments(n, __fmul_rn(g, scale), m, v);
-  const float denominator = __fadd_rn(__fdiv_rn(__fsqrt_rn(v), n.sqrt_bias_correction2), n.eps);
-  master = __fsub_rn(__fmul_rn(master, decay), __fmul_rn(n.step_size, __fdiv_rn(m, denominator)));
-}
-
-#ifdef VITRINE_GPU_APPROXIMATE
-
-// What the values of a group were.
-struct Seen {
-  float least = 0x1p+100f, most = 0;  // of |m| and v; of v
-  bool number = true;                 // no master is a NaN, nor then a moment
-};
-
-// As update_one(), for values in range.
-__device__ __forceinline__ void update_quickly(const Numbers& n,
-                                               float decay,
-                                               float scale,
-                                               float g,
-                                               float& master,
-                                               float& m,
-                                               float& v,
-                                               Seen& seen) {
-  update_moments(n, __fmul_rn(g, scale), m, v);
-  const float root = quick_root(v);
-  const float denominator =
-      __fadd_rn(quick_quotient(root, n.sqrt_bias_correction2, n.inverse), n.eps);
-  const float step = quick_quotient(m, denominator, quick_inverse(denominator));
-  master = __fsub_rn(__fmul_rn(master, decay), __fmul_rn(n.step_size, step));
-  seen.least = fminf(seen.least, fminf(fabsf(m), v));
-  seen.most = fmaxf(seen.most, v);
-  seen.number = seen.number && master == master;
-}
-#endif
 
 // The random bits of one range.
 struct Noise {
@@ -173,7 +121,7 @@ __device__ __forceinline__ Group<A> fetch(const A& a, int64_t at) {
 }
 
 template <typename A>
-__device__ __forceinline__ void update_group(const Numbers& n,
+__device__ __forceinline__ void update_group(const UpdateNumbers& n,
                                              float decay,
                                              float scale,
                                              const Noise& noise,
@@ -240,14 +188,14 @@ __device__ __forceinline__ bool no_momentum(const Group<A>& x) {
 // A call, so that what it needs fills no registers before.
 template <typename A>
 __device__ __noinline__ void update_group_again(
-    const Numbers& n, float decay, float scale, Noise noise, const A& a, int64_t at) {
+    const UpdateNumbers& n, float decay, float scale, Noise noise, const A& a, int64_t at) {
   Group<A> x = fetch(a, at);
   update_group(n, decay, scale, noise, x, a, at);
 }
 
 // As update_group(), for bf16 masters and moments: in two halves, which fewer registers hold.
 template <typename A>
-__device__ __forceinline__ void update_group_quickly(const Numbers& n,
+__device__ __forceinline__ void update_group_quickly(const UpdateNumbers& n,
                                                      float decay,
                                                      float scale,
                                                      const Noise& noise,
@@ -273,8 +221,8 @@ __device__ __forceinline__ void update_group_quickly(const Numbers& n,
     round_pairs<kHalf / 2>(m, numbers, RoundingBits::kExpAvg, first, to.m);
     round_pairs<kHalf / 2>(v, numbers, RoundingBits::kExpAvgSq, first, to.v);
   }
-  if (seen.least == 0 && seen.most == 0 && no_momentum(x)) seen.least = kLeast;
-  if (!(seen.least >= kLeast && seen.most <= kMost && seen.number)) {
+  if (seen.least == 0 && seen.most == 0 && no_momentum(x)) seen.least = kQuickLeast;
+  if (!(seen.least >= kQuickLeast && seen.most <= kQuickMost && seen.number)) {
     return update_group_again(n, decay, scale, noise, a, at);
   }
   store_once(a.master + at, to.master);
@@ -283,7 +231,7 @@ __device__ __forceinline__ void update_group_quickly(const Numbers& n,
 }
 #endif
 
-// Whether whole tiles go update_group_quickly()'s way where Numbers::quick holds.
+// Whether whole tiles go update_group_quickly()'s way where UpdateNumbers::quick holds.
 template <typename A>
 #ifdef VITRINE_GPU_APPROXIMATE
 constexpr bool kQuick = A::kGroup == RoundingBits::kBlock;
@@ -307,7 +255,7 @@ __device__ __forceinline__ uint32_t noise_of(const Noise& noise,
 
 template <typename A>
 __device__ __forceinline__ void update_alone(
-    const Numbers& n, float decay, float scale, const Noise& noise, const A& a, int64_t i) {
+    const UpdateNumbers& n, float decay, float scale, const Noise& noise, const A& a, int64_t i) {
   using M = typename A::Master;
   using S = typename A::State;
   float master = to_wide(a.master[i]), m = to_wide(a.exp_avg[i]), v = to_wide(a.exp_avg_sq[i]);
@@ -325,7 +273,7 @@ __device__ __forceinline__ void update_alone(
 // is done one by one.
 template <typename A>
 __global__ void __launch_bounds__(kThreads, A::kBlocks)
-    update_kernel(const __grid_constant__ Numbers n,
+    update_kernel(const __grid_constant__ UpdateNumbers n,
                   const StepResult* result,
                   const __grid_constant__ Ranges ranges,
                   int phase,
@@ -421,18 +369,18 @@ void update_typed(const AdamWStep& step,
                   const StepResult* result,
                   std::span<const UpdateRange> ranges,
                   const A& arrays) {
-  const Numbers numbers{step.beta1,
-                        step.beta2,
-                        1 - step.beta1,
-                        1 - step.beta2,
-                        step.eps,
-                        step.decay,
-                        step.lr / step.bias_correction1,
-                        step.sqrt_bias_correction2,
-                        1 / step.sqrt_bias_correction2,
-                        step.eps >= kLeastEps && step.eps <= kMostEps &&
-                            step.sqrt_bias_correction2 >= kLeastCorrection &&
-                            step.sqrt_bias_correction2 <= 1};
+  const UpdateNumbers numbers{step.beta1,
+                              step.beta2,
+                              1 - step.beta1,
+                              1 - step.beta2,
+                              step.eps,
+                              step.decay,
+                              step.lr / step.bias_correction1,
+                              step.sqrt_bias_correction2,
+                              1 / step.sqrt_bias_correction2,
+                              step.eps >= kQuickLeastEps && step.eps <= kQuickMostEps &&
+                                  step.sqrt_bias_correction2 >= kQuickLeastCorrection &&
+                                  step.sqrt_bias_correction2 <= 1};
   const int phase = aligned_phase(arrays), cut = std::max(phase, 0);
   for (size_t next = 0; next < ranges.size();) {
     Ranges some;
