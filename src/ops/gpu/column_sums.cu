@@ -1,102 +1,110 @@
-// Sums of the columns of partial[blocks, columns].
+// Sums of the columns of partial[rows, columns].
 //
-// Bytes: 4 blocks columns read, mostly from L2 where they were just written: 132 blocks of 1536
-// columns are 0.8 MB, two microseconds of latency, launched while the partial sums are written, in
-// blocks small enough to wait beside those that write them. A block takes 16 columns, half a warp
-// of it every 16th row; few rows are added by one thread a column.
+// Bytes: 4 rows columns read, mostly from L2 where they were just written: 132 rows of 1536 columns
+// are 0.8 MB. What counts is latency: the kernel is launched while the partial sums are written, a
+// block takes 16 columns in 16-byte pieces, and all loads of a thread are on their way together.
+// Few rows are added by one thread a column.
 #include "gpu/following.cuh"
 #include "ops/gpu/column_sums.cuh"
 
 namespace vitrine::gpu {
 namespace {
 
-constexpr int kColumns = 16, kRows = 16;
-constexpr int kAtOnce = 17;  // of 264 rows by 16
-constexpr int kFew = 32;     // rows
+constexpr int kThreads = 256, kColumns = 16;  // of a block
+constexpr int kFew = 32;                      // rows
 constexpr int kFewThreads = 128;
+constexpr int kMostRows = 264;  // that one round of loads covers: two blocks a multiprocessor
 
-// Column `own` of all: the first `width` belong to one gradient, the next to the other.
 template <typename T>
-__device__ __forceinline__ void put_sum(int64_t own,
-                                        int64_t width,
-                                        Wide<T> sum,
-                                        const GradientTo<T>& first,
-                                        const GradientTo<T>& second) {
-  const Wide<T> value[1] = {sum};
-  if (own < width) {
-    first.put(own, value);
-  } else {
-    second.put(own - width, value);
-  }
-}
+struct Columns {
+  const Wide<T>* partial;
+  int rows;
+  int64_t columns, width;
+  Wide<T> scale;
+  GradientTo<T> first, second;
 
-// Rows begin, begin + step, ... below `rows` of a column. kAtOnce loads are on their way together
-// whatever the count: those of a plain loop's last rounds would wait for each other.
-template <int kAtOnce, typename W>
-__device__ __forceinline__ W
-sum_rows(const W* column, int64_t begin, int64_t step, int64_t rows, int64_t columns) {
-  W sum = 0;
-  for (int64_t row = begin; row < rows; row += step * kAtOnce) {
-    W values[kAtOnce];
-#pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) {
-      const int64_t at = row + u * step;
-      values[u] = at < rows ? column[at * columns] : W(0);
+  // Column `at` of all: the first `width` belong to one gradient, the next to the other.
+  __device__ __forceinline__ void put(int64_t at, Wide<T> sum) const {
+    const Wide<T> value[1] = {scale * sum};
+    if (at < width) {
+      first.put(at, value);
+    } else {
+      second.put(at - width, value);
     }
-#pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) sum += values[u];
   }
-  return sum;
-}
+
+  // Adds rows begin, begin + step, ... of kN columns from `column` on. Rows past the last are the
+  // first one again and count for nothing: around a branch each load would wait for the one before.
+  template <int kAtOnce, int kN>
+  __device__ __forceinline__ void
+  add_rows(int64_t column, int begin, int step, Wide<T> (&sum)[kN]) const {
+    const Wide<T>* from = partial + begin * columns + column;
+    const int64_t stride = step * columns;
+    for (int row = begin; row < rows; row += step * kAtOnce, from += kAtOnce * stride) {
+      Vec<Wide<T>, kN> values[kAtOnce];
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) {
+        values[u] = load<kN>(row + u * step < rows ? from + u * stride : from);
+      }
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) {
+#pragma unroll
+        for (int j = 0; j < kN; ++j) {
+          sum[j] += row + u * step < rows ? values[u].v[j] : Wide<T>(0);
+        }
+      }
+    }
+  }
+};
 
 template <typename T>
-__global__ void __launch_bounds__(kFewThreads) sum_few_kernel(const Wide<T>* partial,
-                                                              int blocks,
-                                                              int64_t width,
-                                                              int64_t columns,
-                                                              Wide<T> scale,
-                                                              GradientTo<T> first,
-                                                              GradientTo<T> second) {
+__global__ void __launch_bounds__(kFewThreads) sum_few_kernel(const Columns<T> c) {
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kFewThreads + threadIdx.x;
   wait_for_previous();
   let_next_begin();
-  if (column >= columns) return;
-  put_sum(column,
-          width,
-          scale * sum_rows<kFew / 2>(partial + column, 0, 1, blocks, columns),
-          first,
-          second);
+  if (column >= c.columns) return;
+  Wide<T> sum[1] = {};
+  c.template add_rows<kFew / 2>(column, 0, 1, sum);
+  c.put(column, sum[0]);
 }
 
-template <typename T>
-__global__ void __launch_bounds__(kColumns* kRows) sum_columns_kernel(const Wide<T>* partial,
-                                                                      int64_t blocks,
-                                                                      int64_t width,
-                                                                      int64_t columns,
-                                                                      Wide<T> scale,
-                                                                      GradientTo<T> first,
-                                                                      GradientTo<T> second) {
-  using W = Wide<T>;
-  __shared__ W part[kRows][kColumns];
-  const int x = threadIdx.x % kColumns, y = threadIdx.x / kColumns;
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * kColumns + x;
+// kN columns a thread.
+template <typename T, int kN>
+__global__ void __launch_bounds__(kThreads) sum_columns_kernel(const Columns<T> c) {
+  constexpr int kLanes = kColumns / kN, kRows = kThreads / kLanes;
+  constexpr int kAtOnce = (kMostRows + kRows - 1) / kRows;
+  constexpr int kWarps = kThreads / VITRINE_WARP;
+  __shared__ Wide<T> part[kWarps][kColumns];
+  const int x = static_cast<int>(threadIdx.x) % kLanes * kN;
+  const int64_t block = static_cast<int64_t>(blockIdx.x) * kColumns;
   wait_for_previous();
   let_next_begin();
-  part[y][x] =
-      column < columns ? sum_rows<kAtOnce>(partial + column, y, kRows, blocks, columns) : 0;
-  __syncthreads();
-  if (y > 0 || column >= columns) return;
-  W sum = 0;
+  Wide<T> sum[kN] = {};
+  if (block + x < c.columns) {
+    c.template add_rows<kAtOnce>(block + x, static_cast<int>(threadIdx.x) / kLanes, kRows, sum);
+  }
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) sum += part[r][x];
-  put_sum(column, width, sum * scale, first, second);
+  for (int j = 0; j < kN; ++j) {
+#pragma unroll
+    for (int offset = kLanes; offset < VITRINE_WARP; offset *= 2) {
+      sum[j] += __shfl_xor_sync(VITRINE_FULL_MASK, sum[j], offset);
+    }
+    if (threadIdx.x % VITRINE_WARP < kLanes) part[threadIdx.x / VITRINE_WARP][x + j] = sum[j];
+  }
+  __syncthreads();
+  const int64_t column = block + threadIdx.x;
+  if (threadIdx.x >= kColumns || column >= c.columns) return;
+  Wide<T> all = 0;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) all += part[w][threadIdx.x];
+  c.put(column, all);
 }
 
 }  // namespace
 
 template <typename T>
 void sum_columns(const Wide<T>* partial,
-                 int64_t blocks,
+                 int64_t rows,
                  int64_t width,
                  const GradientTo<T>& first,
                  const GradientTo<T>& second,
@@ -104,23 +112,21 @@ void sum_columns(const Wide<T>* partial,
                  Wide<T> scale) {
   const int64_t columns = both ? 2 * width : width;
   if (columns == 0) return;
-  const auto launch = [&](auto kernel, int64_t columns_a_block, int threads) {
+  const Columns<T> c{partial, static_cast<int>(rows), columns, width, scale, first, second};
+  const auto launch = [&](auto kernel, int columns_a_block, int threads) {
     launch_following("sum_columns",
                      kernel,
                      static_cast<unsigned>((columns + columns_a_block - 1) / columns_a_block),
                      threads,
-                     partial,
-                     blocks,
-                     width,
-                     columns,
-                     scale,
-                     first,
-                     second);
+                     c);
   };
-  if (blocks <= kFew) {
+  constexpr int kN = 16 / sizeof(Wide<T>);
+  if (rows <= kFew) {
     launch(sum_few_kernel<T>, kFewThreads, kFewThreads);
+  } else if (columns % kN == 0 && aligned_to(16, {partial})) {
+    launch(sum_columns_kernel<T, kN>, kColumns, kThreads);
   } else {
-    launch(sum_columns_kernel<T>, kColumns, kColumns * kRows);
+    launch(sum_columns_kernel<T, 1>, kColumns, kThreads);
   }
 }
 

@@ -5,11 +5,11 @@
 
 namespace vitrine::gpu {
 
-// scale * sums: from partial[blocks, width] to one gradient of `width` elements, or with `both`
-// from partial[blocks, 2 width] to two. Bits depend on the partial sums alone.
+// scale * sums: from partial[rows, width] to one gradient of `width` elements, or with `both` from
+// partial[rows, 2 width] to two. Bits depend on the partial sums alone.
 template <typename T>
 void sum_columns(const Wide<T>* partial,
-                 int64_t blocks,
+                 int64_t rows,
                  int64_t width,
                  const GradientTo<T>& first,
                  const GradientTo<T>& second,

@@ -149,7 +149,6 @@ __global__ void __launch_bounds__((Layout<kPieces, kTeam, kPending, kCentred>::k
   const int64_t stride = static_cast<int64_t>(gridDim.x) * teams;
   const int64_t base = static_cast<int64_t>(blockIdx.x) * teams + own;
   wait_for_previous();
-  let_next_begin();  // in the places beside these blocks, which are all there at once
   for (int s = 0; s < ahead; ++s) fetch(base + s * stride, s);
   Vec<T, kN> weight[kPieces];
 #pragma unroll
@@ -233,29 +232,44 @@ __global__ void __launch_bounds__((Layout<kPieces, kTeam, kPending, kCentred>::k
     if (row - own < a.rows) team_barrier<kTeam>(own + 1);
   }
   if (a.partial == nullptr) return;
-  // The teams' sums are added in the teams' order, where the copies lay: nothing but empty stages
-  // is left of those, and two stages of two tensors are twice the sums of all pieces.
-  const int pitch = threads + 4;  // from column to column: of two-byte values each in another bank
-  float* part = reinterpret_cast<float*>(ring);
-  float* out = a.partial + static_cast<int64_t>(blockIdx.x) * kSums * a.width;
+  let_next_begin();
+  // The teams' sums [sum][team][column] are added in the teams' order, where the copies lay: nothing
+  // but empty stages is left of those.
+  constexpr int kQuads = kN / 4, kPitch = kPieces * kStep * kN;
+  static_assert(kSums * kN * sizeof(float) <= 2 * kTensors * sizeof(uint4));
+  auto* part = reinterpret_cast<float*>(ring);
+  __syncthreads();
 #pragma unroll
   for (int which = 0; which < kSums; ++which) {
-    __syncthreads();
 #pragma unroll
     for (int p = 0; p < kPieces; ++p) {
+      float* to = part + (which * teams + own) * kPitch + (p * kStep + first) * kN;
 #pragma unroll
-      for (int j = 0; j < kN; ++j) {
-        part[(p * kN + j) * pitch + static_cast<int>(threadIdx.x)] = sums[which][p][j];
+      for (int k = 0; k < kQuads; ++k) {
+        // Of eight lanes four write the other half first: each in banks of its own.
+        const bool other = kQuads == 2 && (lane & 4) != 0;
+        Vec<float, 4> quad;
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const float far = sums[which][p][(kQuads - 1 - k) * 4 + j];
+          quad.v[j] = other ? far : sums[which][p][k * 4 + j];
+        }
+        *reinterpret_cast<Vec<float, 4>*>(to + (other ? kQuads - 1 - k : k) * 4) = quad;
       }
     }
-    __syncthreads();
-    for (int column = threadIdx.x; column < a.width; column += threads) {
-      const int vector = column / kN, p = vector / kStep;
-      const float* from = part + (p * kN + column % kN) * pitch + (vector - p * kStep);
-      float sum = 0;
-      for (int t = 0; t < teams; ++t) sum += from[t * kStep];
-      out[which * a.width + column] = sum;
+  }
+  __syncthreads();
+  float* out = a.partial + static_cast<int64_t>(blockIdx.x) * kSums * a.width;
+  for (int i = static_cast<int>(threadIdx.x) * 4; i < kSums * a.width; i += threads * 4) {
+    const int which = i >= a.width ? 1 : 0;
+    const float* from = part + which * teams * kPitch + (i - which * a.width);
+    Vec<float, 4> sum{};
+    for (int t = 0; t < teams; ++t) {
+      const auto of_team = load<4>(from + t * kPitch);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) sum.v[j] += of_team.v[j];
     }
+    store(out + i, sum);
   }
 }
 

@@ -109,8 +109,6 @@ __global__ void __launch_bounds__(kThreads, reduce_resident(K) / kThreads)
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kColumns, column = first + lane * N;
   W sums[K][N] = {};
   wait_for_previous();
-  // Beside these blocks, which are all there at once where chunks are added later.
-  if (gridDim.y > 1) let_next_begin();
   if (column < keeps) {
     const int64_t base = shape.kept_offset(column);
     const int64_t begin = blockIdx.y * chunk, end = min(begin + chunk, shape.sums());
@@ -144,7 +142,7 @@ __global__ void __launch_bounds__(kThreads, reduce_resident(K) / kThreads)
       }
     }
   }
-  if (gridDim.y == 1) let_next_begin();
+  let_next_begin();
 #pragma unroll
   for (int k = 0; k < K; ++k) {
     __syncthreads();
