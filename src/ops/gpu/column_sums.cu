@@ -36,8 +36,10 @@ struct Columns {
   // Adds rows begin, begin + step, ... of kN columns from `column` on. Rows past the last are the
   // first one again and count for nothing: around a branch each load would wait for the one before.
   template <int kAtOnce, int kN>
-  __device__ __forceinline__ void
-  add_rows(int64_t column, int begin, int step, Wide<T> (&sum)[kN]) const {
+  __device__ __forceinline__ void add_rows(int64_t column,
+                                           int begin,
+                                           int step,
+                                           Wide<T> (&sum)[kN]) const {
     const Wide<T>* from = partial + begin * columns + column;
     const int64_t stride = step * columns;
     for (int row = begin; row < rows; row += step * kAtOnce, from += kAtOnce * stride) {

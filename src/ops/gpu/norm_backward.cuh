@@ -233,8 +233,8 @@ __global__ void __launch_bounds__((Layout<kPieces, kTeam, kPending, kCentred>::k
   }
   if (a.partial == nullptr) return;
   let_next_begin();
-  // The teams' sums [sum][team][column] are added in the teams' order, where the copies lay: nothing
-  // but empty stages is left of those.
+  // The teams' sums [sum][team][column] are added in the teams' order, where the copies lay:
+  // nothing but empty stages is left of those.
   constexpr int kQuads = kN / 4, kPitch = kPieces * kStep * kN;
   static_assert(kSums * kN * sizeof(float) <= 2 * kTensors * sizeof(uint4));
   auto* part = reinterpret_cast<float*>(ring);
