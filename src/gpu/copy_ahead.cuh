@@ -14,12 +14,12 @@ namespace vitrine::gpu {
 // Of those who take no number of their own: with more, short kernels are slower at their ends.
 constexpr int kStages = 2;
 
-// 16 bytes, both sides aligned to them.
-__device__ __forceinline__ void copy_ahead(uint4* to, const void* from) {
+// 16 bytes, both sides aligned to them. Not there: zeros; `from` is then any valid address.
+__device__ __forceinline__ void copy_ahead(uint4* to, const void* from, bool there = true) {
 #ifdef VITRINE_GPU_COPIES_AHEAD
-  copy_async(to, from);
+  copy_async(to, from, there);
 #else
-  *to = *static_cast<const uint4*>(from);
+  *to = there ? *static_cast<const uint4*>(from) : uint4{};
 #endif
 }
 

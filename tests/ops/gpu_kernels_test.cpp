@@ -58,11 +58,14 @@ TEST_F(GpuKernels, ProductsLargeEnoughToBeTimed) {
 }
 
 TEST_F(GpuKernels, NormGradientsOfMoreRowsThanBlocks) {
-  // Of every layout: so many rows that each team's copies go around their stages.
+  // Of every layout: so many rows that each team's copies go around their stages. Of widths that
+  // are no whole vectors blocks leave more sums than one round of loads adds.
   struct Rows {
     int64_t rows, width;
   };
-  for (const auto& [rows, width] : {Rows{9001, 64},
+  for (const auto& [rows, width] : {Rows{701, 12},
+                                    Rows{701, 33},
+                                    Rows{9001, 64},
                                     Rows{6401, 512},
                                     Rows{3301, 768},
                                     Rows{1601, 1536},

@@ -4,6 +4,7 @@
 // are 0.8 MB. What counts is latency: the kernel is launched while the partial sums are written, a
 // block takes 16 columns in 16-byte pieces, and all loads of a thread are on their way together.
 // Few rows are added by one thread a column.
+#include "gpu/copy_ahead.cuh"
 #include "gpu/following.cuh"
 #include "ops/gpu/column_sums.cuh"
 
@@ -33,41 +34,63 @@ struct Columns {
     }
   }
 
-  // Adds rows begin, begin + step, ... of kN columns from `column` on. Rows past the last are the
-  // first one again and count for nothing: around a branch each load would wait for the one before.
-  template <int kAtOnce, int kN>
-  __device__ __forceinline__ void add_rows(int64_t column,
-                                           int begin,
-                                           int step,
-                                           Wide<T> (&sum)[kN]) const {
-    const Wide<T>* from = partial + begin * columns + column;
-    const int64_t stride = step * columns;
-    for (int row = begin; row < rows; row += step * kAtOnce, from += kAtOnce * stride) {
-      Vec<Wide<T>, kN> values[kAtOnce];
-#pragma unroll
-      for (int u = 0; u < kAtOnce; ++u) {
-        values[u] = load<kN>(row + u * step < rows ? from + u * stride : from);
-      }
-#pragma unroll
-      for (int u = 0; u < kAtOnce; ++u) {
-#pragma unroll
-        for (int j = 0; j < kN; ++j) {
-          sum[j] += row + u * step < rows ? values[u].v[j] : Wide<T>(0);
-        }
-      }
-    }
+  // Where a thread begins, and how many rows there are for it.
+  __device__ __forceinline__ const Wide<T>* place(int row, int64_t column) const {
+    return partial + row * columns + column;
+  }
+  __device__ __forceinline__ int rows_of(int64_t column) const {
+    return column < columns ? rows : 0;
   }
 };
+
+// The sum of rows begin, begin + step, ... below `rows` of a column, the first of them at `from`.
+// Rows past the last are the first one again and count for nothing: around a branch each load would
+// wait for the one before.
+template <int kAtOnce, typename W>
+__device__ __forceinline__ W sum_rows(const W* from, int begin, int step, int rows, int64_t pitch) {
+  W sum = 0;
+  for (int row = begin; row < rows; row += step * kAtOnce, from += step * kAtOnce * pitch) {
+    W values[kAtOnce];
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) {
+      values[u] = row + u * step < rows ? from[u * step * pitch] : from[0];
+    }
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) sum += row + u * step < rows ? values[u] : W(0);
+  }
+  return sum;
+}
+
+// The same of the columns of a piece of 16 bytes, through stages[kAtOnce][kThreads]: of loads to
+// registers the assembler lets two be on their way where five are wanted.
+template <int kAtOnce, typename W, int kN>
+__device__ __forceinline__ void sum_pieces(
+    uint4* stages, const W* from, int begin, int step, int rows, int64_t pitch, W (&sums)[kN]) {
+  uint4* const own = stages + threadIdx.x;
+  for (int row = begin; row < rows; row += step * kAtOnce, from += step * kAtOnce * pitch) {
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) {
+      const bool there = row + u * step < rows;
+      copy_ahead(own + u * kThreads, there ? from + u * step * pitch : from, there);
+    }
+    end_stage();
+    wait_for_oldest<1>();
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) {
+      const auto piece = load<kN>(reinterpret_cast<const W*>(own + u * kThreads));
+#pragma unroll
+      for (int j = 0; j < kN; ++j) sums[j] += piece.v[j];
+    }
+  }
+}
 
 template <typename T>
 __global__ void __launch_bounds__(kFewThreads) sum_few_kernel(const Columns<T> c) {
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kFewThreads + threadIdx.x;
+  const Wide<T>* from = c.place(0, column);
   wait_for_previous();
   let_next_begin();
-  if (column >= c.columns) return;
-  Wide<T> sum[1] = {};
-  c.template add_rows<kFew / 2>(column, 0, 1, sum);
-  c.put(column, sum[0]);
+  if (column < c.columns) c.put(column, sum_rows<kFew / 2>(from, 0, 1, c.rows, c.columns));
 }
 
 // kN columns a thread.
@@ -78,12 +101,18 @@ __global__ void __launch_bounds__(kThreads) sum_columns_kernel(const Columns<T> 
   constexpr int kWarps = kThreads / VITRINE_WARP;
   __shared__ Wide<T> part[kWarps][kColumns];
   const int x = static_cast<int>(threadIdx.x) % kLanes * kN;
+  const int begin = static_cast<int>(threadIdx.x) / kLanes;
   const int64_t block = static_cast<int64_t>(blockIdx.x) * kColumns;
+  const int rows = c.rows_of(block + x);
+  const Wide<T>* from = c.place(begin, block + x);
   wait_for_previous();
   let_next_begin();
   Wide<T> sum[kN] = {};
-  if (block + x < c.columns) {
-    c.template add_rows<kAtOnce>(block + x, static_cast<int>(threadIdx.x) / kLanes, kRows, sum);
+  if constexpr (kN > 1) {
+    __shared__ uint4 stages[kAtOnce * kThreads];
+    sum_pieces<kAtOnce>(stages, from, begin, kRows, rows, c.columns, sum);
+  } else {
+    sum[0] = sum_rows<kAtOnce>(from, begin, kRows, rows, c.columns);
   }
 #pragma unroll
   for (int j = 0; j < kN; ++j) {
