@@ -55,6 +55,14 @@ extra() {  # name, command...
 extra doctor "$vitrine" doctor gpu
 [ -z "$bench" ] || extra bench "$vitrine" bench ops --device gpu
 
+# Whether all errors of a log are races within cuDNN's and cuBLASLt's kernels; says how many.
+others_alone() {
+  local races
+  races=$(grep -cE 'Error: Race reported between [A-Za-z]+ access at (cudnn|nvjet|cublas)' "$1")
+  [ "$races" -eq "$(grep -c 'Error: ' "$1")" ] && [ "$races" -gt 0 ] || return 1
+  echo "$(basename "$1" .log): $races races within cuDNN's and cuBLASLt's kernels, none in others"
+}
+
 # A test's program itself: the sanitizer does not follow a bundle's wrapper.
 sanitize() {  # tool, test
   local tool=$1 name shard code bad=0 program=$2 pids=()
@@ -62,12 +70,13 @@ sanitize() {  # tool, test
   [ -z "$bundle" ] || program=$bundle/lib/bin/$name
   for shard in $(seq 0 $((shards - 1))); do
     GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard timeout "${VITRINE_TEST_TIMEOUT:-600}" \
-      compute-sanitizer --tool "$tool" --error-exitcode 9 "$program" --gtest_brief=1 >"$logs/$name.$tool.$shard.log" 2>&1 &
+      compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 10000 "$program" --gtest_brief=1 >"$logs/$name.$tool.$shard.log" 2>&1 &
     pids+=($!)
   done
   for shard in "${!pids[@]}"; do
     wait "${pids[$shard]}"
     code=$?
+    if [ $code -eq 9 ] && others_alone "$logs/$name.$tool.$shard.log"; then code=0; fi
     [ $code -eq 0 ] || { bad=$((bad + 1)); echo "$name, $tool, shard $shard: exit $code"; tail -6 "$logs/$name.$tool.$shard.log"; }
   done
   [ $bad -eq 0 ] || failures=$((failures + 1))
