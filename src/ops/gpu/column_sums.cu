@@ -34,18 +34,14 @@ struct Columns {
     }
   }
 
-  // Where a thread begins, and how many rows there are for it.
   __device__ __forceinline__ const Wide<T>* place(int row, int64_t column) const {
     return partial + row * columns + column;
-  }
-  __device__ __forceinline__ int rows_of(int64_t column) const {
-    return column < columns ? rows : 0;
   }
 };
 
 // The sum of rows begin, begin + step, ... below `rows` of a column, the first of them at `from`.
-// Rows past the last are the first one again and count for nothing: around a branch each load would
-// wait for the one before.
+// Rows past the last are the first one again and count for nothing, so that no load stands in a
+// branch.
 template <int kAtOnce, typename W>
 __device__ __forceinline__ W sum_rows(const W* from, int begin, int step, int rows, int64_t pitch) {
   W sum = 0;
@@ -62,7 +58,7 @@ __device__ __forceinline__ W sum_rows(const W* from, int begin, int step, int ro
 }
 
 // The same of the columns of a piece of 16 bytes, through stages[kAtOnce][kThreads]: of loads to
-// registers the assembler lets two be on their way where five are wanted.
+// registers the assembler lets two or three be on their way where five are wanted.
 template <int kAtOnce, typename W, int kN>
 __device__ __forceinline__ void sum_pieces(
     uint4* stages, const W* from, int begin, int step, int rows, int64_t pitch, W (&sums)[kN]) {
@@ -103,7 +99,7 @@ __global__ void __launch_bounds__(kThreads) sum_columns_kernel(const Columns<T> 
   const int x = static_cast<int>(threadIdx.x) % kLanes * kN;
   const int begin = static_cast<int>(threadIdx.x) / kLanes;
   const int64_t block = static_cast<int64_t>(blockIdx.x) * kColumns;
-  const int rows = c.rows_of(block + x);
+  const int rows = block + x < c.columns ? c.rows : 0;
   const Wide<T>* from = c.place(begin, block + x);
   wait_for_previous();
   let_next_begin();

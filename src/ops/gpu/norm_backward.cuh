@@ -226,8 +226,9 @@ __global__ void __launch_bounds__((Layout<kPieces, kTeam, kPending, kCentred>::k
     fetch(row + ahead * stride, stage);
     if (++stage == ahead) stage = 0;
   }
-  // Teams of a row less meet once more: compute-sanitizer's racecheck sees threads of unequally
-  // many barriers as out of step for good, the block's barriers below or not.
+  // Teams that had a row less than the block's first, whose row is now row - own, meet once more:
+  // compute-sanitizer's racecheck sees threads of unequally many barriers as out of step for good,
+  // the block's barriers below or not.
   if constexpr (kTeam > 1) {
     if (row - own < a.rows) team_barrier<kTeam>(own + 1);
   }
